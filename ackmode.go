@@ -15,7 +15,7 @@ const (
 
 	// AckOnReceive acknowledges an event just before its handler runs: at most once. The
 	// handler runs only if the acknowledgement is confirmed within the lease. An event
-	// whose handler fails is counted as discarded.
+	// whose handler fails is counted as discarded, unless DeadLetterOnReceive is set.
 	AckOnReceive
 )
 

@@ -37,7 +37,7 @@ const (
 	ReasonUnknownType = "unknown-type" // discarded: DiscardUnknown got the event
 	ReasonDropped     = "dropped"      // discarded: the handler returned Drop
 	ReasonGone        = "gone"         // discarded: the stored body is lost
-	ReasonOnReceive   = "on-receive"   // discarded: the run failed after AckOnReceive had acknowledged the event
+	ReasonOnReceive   = "on-receive"   // the run failed after AckOnReceive had acknowledged the event; discarded, unless DeadLetterOnReceive is set
 	ReasonUnconfirmed = "unconfirmed"  // discarded: with AckOnReceive, the acknowledgement was not confirmed within the lease
 )
 

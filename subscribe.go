@@ -120,6 +120,12 @@ type SubscribeOptions struct {
 	// topic. By default they are discarded. No handler gets them in either case.
 	DeadLetterExpired bool
 
+	// DeadLetterOnReceive sends an event that AckOnReceive has acknowledged and whose run
+	// fails to the dead-letter topic. By default it is discarded. While the dead letter cannot
+	// be stored, the bus tries again for the time of a lease, and then discards the event. The
+	// event is lost if the process ends before.
+	DeadLetterOnReceive bool
+
 	// OnFailure says how events after a failed one are handled, with OrderByKey or
 	// OrderTotal. Default Skip.
 	OnFailure OnFailure
@@ -213,7 +219,7 @@ func (o SubscribeOptions) check(topic string) error {
 	case o.OnFailure == FailAll && o.Order == Unordered:
 		return bad("OnFailure", "is FailAll, which needs an order")
 	case o.OnFailure == FailAll && o.Ack == AckOnReceive:
-		return bad("OnFailure", "is FailAll, but events that fail after AckOnReceive are discarded")
+		return bad("OnFailure", "is FailAll, but events are acknowledged before they run (AckOnReceive)")
 	case o.Start != StartEarliest && o.Start != StartLatest && !after:
 		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
 	case o.Concurrency < 0:
@@ -228,6 +234,10 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("MaxInFlight", "is negative")
 	case o.MaxInFlight < o.Concurrency:
 		return bad("MaxInFlight", fmt.Sprintf("is %d, less than Concurrency, %d", o.MaxInFlight, o.Concurrency))
+	case o.DeadLetterOnReceive && o.Ack != AckOnReceive:
+		return bad("DeadLetterOnReceive", "is set, but Ack is not AckOnReceive")
+	case o.DeadLetterOnReceive && o.DeadLetter == DiscardDeadLetters:
+		return bad("DeadLetterOnReceive", "is set, but DeadLetter discards events")
 	case o.DeadLetterExpired && o.Ack == AckOnReceive:
 		return bad("DeadLetterExpired", "is set, but events are acknowledged before they run (AckOnReceive)")
 	case o.LeaveTimeouts && slices.ContainsFunc(o.Retry.Rules, func(r RetryRule) bool { return r.Class == "timeout" }):
@@ -260,7 +270,7 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []Error
 	if o.DeadLetter != DiscardDeadLetters {
 		c.DeadLetter = o.DeadLetter
 	}
-	c.Policy.LeaveTimeouts = o.LeaveTimeouts
+	c.Policy.LeaveTimeouts, c.Policy.BuryReceived = o.LeaveTimeouts, o.DeadLetterOnReceive
 	if o.OnDeadLetter != nil {
 		c.Buried = func(dead *backend.Message) {
 			stored := EventOf(dead)

@@ -199,6 +199,7 @@ func TestPolicyInWords(t *testing.T) {
 	for keys, want := range map[string]string{
 		"max_receive: 64KiB":                                      "an event of more than 64 KiB goes to t.dlq without a run",
 		"max_receive: 1KB, dead_letter: (discard)":                "an event of more than 1 KB is discarded without a run",
+		"ack: on-receive, dead_letter_on_receive: true":           "acknowledged before it runs, so failed events go to t.dlq",
 		"dead_letter_expired: true":                               "an expired event goes to t.dlq",
 		"leave_timeouts: true, retry: {jitter: 0}":                "each run at most 1m; a run that times out leaves its event to the lease, 30s; up to 12 attempts",
 		"leave_timeouts: true, lease: 1h, retry: {attempts: 2}":   "(at worst 1h2m1s, if each finds",

@@ -56,24 +56,25 @@ type schedule struct {
 }
 
 type subscription struct {
-	Topic             name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
-	Group             name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
-	Ack               ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded)."`
-	Order             order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
-	Start             start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins. An existing group continues at its position."`
-	Concurrency       number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
-	MaxInFlight       number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
-	MaxBytes          size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
-	Lease             duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
-	Timeout           duration   `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
-	LeaveTimeouts     flag       `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
-	MaxReceive        size       `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
-	DeadLetterExpired flag       `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
-	Limits            limits     `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
-	Retry             retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
-	OnFailure         onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
-	DeadLetter        deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
-	Batch             batch      `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
+	Topic               name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
+	Group               name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
+	Ack                 ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
+	Order               order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
+	Start               start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins. An existing group continues at its position."`
+	Concurrency         number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
+	MaxInFlight         number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
+	MaxBytes            size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
+	Lease               duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
+	Timeout             duration   `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
+	LeaveTimeouts       flag       `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
+	MaxReceive          size       `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
+	DeadLetterExpired   flag       `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
+	DeadLetterOnReceive flag       `key:"dead_letter_on_receive" default:"false" option:"SubscribeOptions.DeadLetterOnReceive" doc:"Sends an event that failed after the acknowledgement on receive to the dead-letter topic; otherwise it is discarded."`
+	Limits              limits     `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
+	Retry               retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
+	OnFailure           onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
+	DeadLetter          deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
+	Batch               batch      `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
 }
 
 type batch struct {
@@ -165,10 +166,11 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 			Jitter:      float64(s.Retry.Jitter),
 			Rules:       s.Retry.rules(),
 		},
-		LeaveTimeouts:     bool(s.LeaveTimeouts),
-		MaxReceive:        int64(s.MaxReceive),
-		DeadLetterExpired: bool(s.DeadLetterExpired),
-		DeadLetter:        string(s.DeadLetter),
+		LeaveTimeouts:       bool(s.LeaveTimeouts),
+		MaxReceive:          int64(s.MaxReceive),
+		DeadLetterExpired:   bool(s.DeadLetterExpired),
+		DeadLetterOnReceive: bool(s.DeadLetterOnReceive),
+		DeadLetter:          string(s.DeadLetter),
 	}
 }
 

@@ -143,7 +143,7 @@ var samples = map[string]string{
 	"service": "x", "instance": "x", "open_timeout": "7s", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_payload": "7KiB", "max_pending": "7", "max_pending_bytes": "7MB", "when_full": "reject",
 	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
-	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "retry.rules": "{x: {attempts: 7}}",
+	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "dead_letter_on_receive": "true", "retry.rules": "{x: {attempts: 7}}",
 	"limits.redelivered": "3",
 	"batch.size":         "7", "batch.bytes": "7MB", "batch.wait": "7s",
 }
@@ -172,6 +172,8 @@ func TestEachKeySetsItsOption(t *testing.T) {
 				group = ""
 			case "limits":
 				group += ", concurrency: 7" // redelivered is less
+			case "dead_letter_on_receive":
+				group += ", ack: on-receive"
 			}
 			file = fmt.Sprintf("bus: {url: 'mem:', subscriptions: {s: {topic: t%s, %s: %s}}}", group, key, text)
 		}
@@ -182,8 +184,11 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		if key != "group" {
 			so.Group = ""
 		}
-		if key == "limits" {
+		switch key {
+		case "limits":
 			so.Concurrency = 0
+		case "dead_letter_on_receive":
+			so.Ack = eventbus.AckOnSuccess
 		}
 		var set []string
 		note := func(path string, v reflect.Value) {

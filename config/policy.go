@@ -66,7 +66,11 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 		parts = append(parts, begins(o.Start))
 	}
 	if o.Ack == eventbus.AckOnReceive {
-		parts = append(parts, "acknowledged before it runs, so failed events are discarded", eachRun(o.Timeout))
+		failed := "are discarded"
+		if o.DeadLetterOnReceive {
+			failed = "go to " + o.DeadLetter
+		}
+		parts = append(parts, "acknowledged before it runs, so failed events "+failed, eachRun(o.Timeout))
 	} else {
 		parts = append(parts, "acknowledged on success", eachRun(o.Timeout))
 		if o.LeaveTimeouts && o.Timeout > 0 {

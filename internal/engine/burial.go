@@ -22,6 +22,7 @@ type burial struct {
 	began  ledger.Moment    // when the latest run that had ended began; zero: not known
 	letter *backend.Message // made for the first call, so that each call stores the same
 	tries  uint8            // failed calls, at most mostTries
+	until  ledger.Moment    // when the last call begins, if the event has no lease any more
 }
 
 // burials stores dead letters. Its queue makes one call at a time, like the settler's.
@@ -52,6 +53,7 @@ func (t *burials) bury(h *Hold, reason string, err error) {
 	b := &burial{hold: h, reason: reason, err: err, class: t.sub.Policy.classOf(err)}
 	t.sub.book.lock()
 	b.began = h.Began() // a run that is stuck may end meanwhile
+	b.until = t.sub.book.Now.Plus(t.sub.Lease)
 	if t.sub.DeadLetter != "" && !t.sub.FailAll {
 		t.sub.book.Settled(h)
 	}
@@ -81,9 +83,9 @@ func (t *burials) flush(batch []*burial) {
 	live := batch[:0]
 	var msgs []*backend.Message
 	for _, b := range batch {
-		if b.tries > 0 && t.sub.leaseEnded(b.hold) {
+		if b.tries > 0 && t.isOver(b) {
 			t.failing--
-			t.giveUp(b.hold)
+			t.giveUp(b)
 			continue
 		}
 		if b.letter == nil {
@@ -147,6 +149,8 @@ func (t *burials) stored(b *burial) {
 func (t *burials) notStored(b *burial) {
 	switch {
 	case t.sub.live.Err() != nil: // the event stays held, so that the drain counts it
+	case t.sub.fetcher.ctx.Err() != nil && b.hold.Leaseless():
+		t.giveUp(b)
 	case t.sub.fetcher.ctx.Err() != nil:
 		b.hold.Letter = nil
 		t.sub.settler.retry(b.hold, verdict{outcome: observer.Return, after: maxBurial}, b.err)
@@ -163,12 +167,20 @@ func (t *burials) notStored(b *burial) {
 	}
 }
 
-// giveUp releases h, whose lease ended before its dead letter was stored.
-func (t *burials) giveUp(h *Hold) {
-	t.sub.tellLost(h, h.Run, false, nil)
-	t.sub.book.lock()
-	t.sub.book.Release(h, errLeaseLost(nil))
-	t.sub.book.unlock()
+// giveUp releases the event of b, whose dead letter is not stored. It comes again, unless it
+// was acknowledged before its run: then it is discarded.
+func (t *burials) giveUp(b *burial) {
+	h := b.hold
+	if h.Leaseless() {
+		t.sub.discarded(t.sub.aboutLive(h, h.Run), b.reason, b.err)
+		h.Letter = nil
+		t.sub.settler.ack(h)
+	} else {
+		t.sub.tellLost(h, h.Run, false, nil)
+		t.sub.book.lock()
+		t.sub.book.Release(h, errLeaseLost(nil))
+		t.sub.book.unlock()
+	}
 	if t.failing == 0 {
 		t.sub.status.clear(noLetter)
 	}
@@ -186,10 +198,12 @@ func (t *burials) buried(h *Hold, reason string) {
 	t.sub.settler.ackUnhandled(h)
 }
 
-// leaseEnded reports whether the lease of h is lost, or has ended.
-func (x *runner) leaseEnded(h *Hold) bool {
-	s := x.sub
-	s.book.lock()
-	defer s.book.unlock()
-	return h.Lost()
+// isOver reports whether the time in which the dead letter of b may be stored has ended.
+func (t *burials) isOver(b *burial) bool {
+	t.sub.book.lock()
+	defer t.sub.book.unlock()
+	if b.hold.Leaseless() {
+		return b.until <= t.sub.book.Now
+	}
+	return b.hold.Lost()
 }

@@ -83,6 +83,51 @@ func TestDrainLeavesRefusedLetters(t *testing.T) {
 	})
 }
 
+// A dead letter of an event that is acknowledged before its run is stored when the topic takes it,
+// within the time of a lease. Otherwise the event is discarded, at a drain too. No other event
+// waits for it.
+func TestLettersAfterTheAcknowledgement(t *testing.T) {
+	buries := policy(3, func(*Hold, error) time.Duration { return 0 })
+	buries.BuryReceived = true
+	for _, refused := range []time.Duration{0, 20 * time.Second, time.Hour} {
+		inBubble(t, Options{}, func(r *rig) {
+			if refused > 0 {
+				r.wire.refuseTopic("t.dlq", backend.ErrFull)
+			}
+			s := r.sub(Config{Mode: OnReceive, DeadLetter: "t.dlq", Lease: 30 * time.Second, Policy: buries}, func(_ context.Context, h *Run) error {
+				time.Sleep(time.Minute) // longer than the lease
+				if h.Delivery().ID == "2" {
+					return nil
+				}
+				return errDown
+			})
+			r.publish("1", "2", "3")
+			r.pass(time.Minute + refused)
+			r.wire.refuseTopic("", nil)
+			r.pass(10 * time.Minute)
+			want := Counts{Received: 3, Acknowledged: 3, Failures: 2, DeadLettered: 2}
+			if refused > time.Minute {
+				want.DeadLettered, want.Discarded = 0, 2
+			}
+			require.Equal(r, want, s.Counts())
+			require.Len(r, r.letters(), int(want.DeadLettered))
+			require.NoError(r, r.Ready(r.Context()))
+		})
+	}
+	inBubble(t, Options{}, func(r *rig) {
+		r.wire.refuseTopic("t.dlq", backend.ErrFull)
+		s := r.sub(Config{Mode: OnReceive, DeadLetter: "t.dlq", Policy: buries}, func(context.Context, *Run) error { return errDown })
+		r.publish("1")
+		r.pass(time.Second)
+		began := time.Now()
+		left, err := s.Drain(r.Context())
+		require.NoError(r, err)
+		require.Zero(r, left.Unsettled)
+		require.Less(r, time.Since(began), 5*time.Second)
+		require.Equal(r, Counts{Received: 1, Acknowledged: 1, Failures: 1, Discarded: 1}, s.Counts())
+	})
+}
+
 // An event that fails for good a second time gets a second dead letter, even if the backend
 // remembers the ID of the first one.
 func TestEachFailureHasItsLetter(t *testing.T) {

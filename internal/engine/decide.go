@@ -26,6 +26,7 @@ type Policy struct {
 	Class func(err error) string
 
 	LeaveTimeouts bool // an event whose run timed out is redelivered when its lease expires
+	BuryReceived  bool // with OnReceive, an event whose run failed becomes a dead letter
 
 	exact bool // only runs count as attempts (Limits.Refund)
 }
@@ -129,6 +130,8 @@ func (p Policy) decide(about *Subscription, r result) verdict {
 		return verdict{outcome: observer.Acknowledge}
 	case r.Leaseless && marked && s.kind == drop:
 		return verdict{outcome: observer.Discard, reason: s.reason}
+	case r.Leaseless && p.BuryReceived:
+		return verdict{outcome: observer.DeadLetter, reason: ReasonOnReceive}
 	case r.Leaseless:
 		return verdict{outcome: observer.Discard, reason: ReasonOnReceive}
 	case r.Lost:

@@ -50,6 +50,7 @@ func TestDecide(t *testing.T) {
 		{"interrupted", p, result{err: context.Canceled, hold: &Hold{Attempt: 3}, Returned: ledger.Returned{Interrupted: true}}, verdict{outcome: observer.Return}},
 		{"failure after the lease", p, result{err: broken, hold: &Hold{Attempt: 3}, Returned: ledger.Returned{Lost: true}}, verdict{outcome: observer.Forget}},
 		{"permanent after the lease", p, result{err: Permanent(broken), hold: &Hold{Attempt: 1}, Returned: ledger.Returned{Lost: true}}, verdict{outcome: observer.Forget}},
+		{"failure after its acknowledgement, buried", Policy{BuryReceived: true}, result{err: Permanent(broken), hold: &Hold{Attempt: 1}, Returned: ledger.Returned{Leaseless: true}}, verdict{outcome: observer.DeadLetter, reason: ReasonOnReceive}},
 		{"failure after its acknowledgement", p, result{err: broken, hold: &Hold{Attempt: 1}, Returned: ledger.Returned{Leaseless: true}}, verdict{outcome: observer.Discard, reason: ReasonOnReceive}},
 	} {
 		t.Run(c.name, func(t *testing.T) { require.Equal(t, c.want, c.policy.decide(nil, c.run)) })

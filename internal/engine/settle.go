@@ -131,13 +131,13 @@ func (t *settler) ack(h *Hold) {
 	b.Acknowledge(h)
 }
 
-// ackUnhandled acknowledges h in every Mode. The handler of h does not run, or not again.
+// ackUnhandled is like ack. The handler of h does not run, or not again, so the next event of
+// its key may run in every Mode.
 func (t *settler) ackUnhandled(h *Hold) {
-	b := &t.sub.book
-	b.lock()
-	defer b.unlock()
-	b.Settled(h)
-	b.Acknowledge(h)
+	t.sub.book.lock()
+	t.sub.book.Settled(h)
+	t.sub.book.unlock()
+	t.ack(h)
 }
 
 // flushAcks acknowledges a batch of Holds, with one call for each attachment in it.

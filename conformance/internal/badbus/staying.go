@@ -18,6 +18,10 @@ var staying = []Saboteur{
 		backend: func(b backend.Backend) backend.Backend { return &buryingOnce{Backend: b} },
 	},
 	{
+		Name: "bus-forgets-received", Breaks: "what fails after it was acknowledged is forgotten",
+		subscribe: func(o *eventbus.SubscribeOptions) { o.DeadLetterOnReceive = false },
+	},
+	{
 		Name: "bus-tries-again", Breaks: "an event that failed for good is tried again after a while",
 		handler: wrapped(func(error) error { return eventbus.Snooze(time.Second) }),
 	},

@@ -157,6 +157,7 @@ func TestRefusedPolicies(t *testing.T) {
 		"Retry.Rules[0].MaxAttempts": rules(eventbus.RetryRule{Class: "known", MaxAttempts: -2}),
 		"Retry.Rules[0].Initial":     rules(eventbus.RetryRule{Class: "known", Initial: -1}),
 		"Retry.Rules[0].Max":         rules(eventbus.RetryRule{Class: "known", Initial: 2, Max: 1}),
+		"DeadLetterOnReceive":        {Group: "g", DeadLetterOnReceive: true},
 		"DeadLetterExpired":          {Group: "g", DeadLetterExpired: true, Ack: eventbus.AckOnReceive},
 		"LeaveTimeouts":              {Group: "g", LeaveTimeouts: true, Retry: eventbus.Retry{Rules: []eventbus.RetryRule{{Class: "timeout", MaxAttempts: 2}}}},
 	} {

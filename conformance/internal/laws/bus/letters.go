@@ -27,6 +27,29 @@ var letterLaws = []law.Law{
 		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-tries-again", "bus-always-ready"},
 		Test: buslaw.On(finalVerdict),
 	},
+	{
+		ID: "B.A12", Name: "ack-on-receive-dead-letter", Promise: "with AckOnReceive and DeadLetterOnReceive an event whose run fails does not come again, and is in the dead-letter topic once, with the reason",
+		Saboteurs: []string{"bus-forgets-received"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.DeadLetters()
+			s := e.Member("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive, DeadLetterOnReceive: true, Concurrency: 4}, failing(func(d *eventbus.Delivery) bool { return d.ID == "00003" || d.ID == "00007" }))
+			e.PublishEvents(buslaw.Events(20)...)
+			e.AwaitDone(2, "dead")
+			e.AwaitDone(18, "g")
+			e.Settled("g")
+			once(e, "g")
+			for _, run := range e.Recorder.All("dead") {
+				why, _ := eventbus.DeadLetterOf(&run.Delivery.Event)
+				if why.Reason != eventbus.ReasonOnReceive || why.ID != "00003" && why.ID != "00007" || why.Error != buslaw.ErrBroken.Error() {
+					e.Failf("got the dead letter %+v, want one of 00003 or 00007, for on-receive", why)
+				}
+			}
+			if c := s.Counts(); c.DeadLettered != 2 || c.Discarded != 0 || c.Acknowledged != 20 {
+				e.Failf("got counts %+v, want 20 acknowledged and 2 dead-lettered", c)
+			}
+		}),
+	},
 }
 
 // secondLetter has two rounds, with a few events and with many. In each round all events of
