@@ -42,6 +42,12 @@ type Event struct {
 	// stored with the event. Empty: Options.Dedup decides. At most 512 bytes.
 	Once string
 
+	// AtPosition is the position at which the event is to be stored. It must be greater than all
+	// earlier positions of the topic; otherwise the event's error matches ErrRefused. Only a
+	// backend with Limits.Positions takes it, such as Redis, where it may also be the ID of an
+	// entry. It is for copies of another stream. Empty: the backend chooses.
+	AtPosition string
+
 	Headers Headers // names and values that the program chooses, see MaxHeaders
 	Payload []byte
 
@@ -133,7 +139,7 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	}
 	m.Topic, m.ID, m.Key, m.Payload = topic, e.ID, e.Key, e.Payload
 	m.Headers = room[from:len(room):len(room)]
-	m.Position, m.Duplicate = "", false
+	m.Position, m.Duplicate, m.AtPosition = "", false, e.AtPosition
 	return room
 }
 
@@ -143,6 +149,9 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 // a *FieldError. If e has no ID or no Time, the message has a new ID or the present time. The
 // message shares the payload of e.
 func MessageOf(topic string, e *Event) (*backend.Message, error) {
+	if e != nil && e.AtPosition != "" {
+		return nil, &FieldError{Field: "AtPosition", Reason: "is set, but only Publish stores an event at a position"}
+	}
 	return messageOf(topic, e, MaxPayload)
 }
 

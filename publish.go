@@ -74,7 +74,7 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error
 // element for each event, which store sets.
 func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt, w when) error {
 	s := encoders.Get().(*encoder)
-	if err := s.check(b, topic, events); err != nil || len(events) == 0 {
+	if err := s.check(b, topic, events, w); err != nil || len(events) == 0 {
 		encoders.Put(s)
 		return err
 	}
@@ -120,7 +120,7 @@ type encoder struct {
 var encoders = sync.Pool{New: func() any { return &encoder{} }}
 
 // check returns an error that says why Publish refuses to publish events to topic, or nil.
-func (s *encoder) check(b *Bus, topic string, events []*Event) error {
+func (s *encoder) check(b *Bus, topic string, events []*Event, w when) error {
 	if topic != s.topic || topic == "" {
 		if err := checkTopic(topic); err != nil {
 			return err
@@ -133,6 +133,15 @@ func (s *encoder) check(b *Bus, topic string, events []*Event) error {
 		}
 		if e.Once != "" && b.engine.Limits().OnceWindow == 0 {
 			return &FieldError{Field: fmt.Sprintf("events[%d].Once", i), Reason: "is set, but the backend does not remember it"}
+		}
+		if e.AtPosition == "" {
+			continue
+		}
+		if !b.engine.Limits().Positions {
+			return &FieldError{Field: fmt.Sprintf("events[%d].AtPosition", i), Reason: "is set, but the backend chooses the position", Err: errors.ErrUnsupported}
+		}
+		if w.entry != nil || !w.due.IsZero() {
+			return &FieldError{Field: fmt.Sprintf("events[%d].AtPosition", i), Reason: "is set, but a scheduled event has no position yet"}
 		}
 	}
 	return nil
@@ -210,6 +219,7 @@ func (e *Event) checkFields(most int) error {
 		checkAttribute("Subject", e.Subject),
 		checkAttribute("ContentType", e.ContentType),
 		checkAttribute("Once", e.Once),
+		checkAttribute("AtPosition", e.AtPosition),
 		checkHeaders(e.Headers),
 		e.checkTime(),
 		e.checkTTL(),

@@ -28,6 +28,9 @@ type Limits struct {
 	// [Config].Instance.
 	Instances bool
 
+	// Positions means that Publish stores a message at its [Message].AtPosition.
+	Positions bool
+
 	// Publishers is the number of calls of Publish that the bus makes at the same time,
 	// because more would not be faster. Zero means 4. A store with one writer states 1. Calls
 	// that have not returned after 100 ms do not count, so that a part of the broker that

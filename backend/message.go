@@ -32,6 +32,12 @@ type Message struct {
 	// [StartAfter].
 	Position string
 
+	// AtPosition is the position at which the message is to be stored, if the backend states
+	// [Limits].Positions. If it is not greater than the position of each message that the topic
+	// has stored, or not a position of the backend, the error matches [ErrRefused], and the other messages are stored.
+	// The bus sends none to other backends. Empty: the backend chooses. It is not stored.
+	AtPosition string
+
 	// Once asks the backend not to store a duplicate. The message is a duplicate if the
 	// topic stored another message with Once and the same ID within the last
 	// [Limits].OnceWindow, or the same OnceKey. The topic remembers the ID for all

@@ -3,12 +3,7 @@ package redisstream
 import (
 	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -26,6 +21,7 @@ import (
 // The names :id and :key are the ID and the key of the message. Other names are headers.
 // A backslash, carriage return or line feed is written \\, \r or \n. In a name, a colon is
 // written \:, and an empty name is \0. A future format must use a field with another name.
+// flat.go has a second form.
 const field = "event"
 
 const (
@@ -101,6 +97,11 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 		m.ID, m.Key, m.Headers = "", "", nil
 	}
 	m.Payload = own[head:]
+	if errors.Is(err, errFields) && p.err == nil {
+		if readSplit(&parser{rest: fields}, mem, m, left) {
+			return count, nil
+		}
+	}
 	if errors.Is(err, errUnreadable) && e.options.Flat && p.err == nil {
 		readFlat(&parser{rest: fields}, m, id, e.options)
 		err = nil
@@ -190,60 +191,3 @@ func unescape(s string) string {
 	}
 	return unescaper.Replace(s)
 }
-
-// The headers that readFlat adds: the attributes of an event that an entry of another
-// program has no lines for.
-const (
-	typeName        = "ce-type"
-	timeName        = "ce-time"
-	contentTypeName = "ce-datacontenttype"
-	flatContentType = "application/x-www-form-urlencoded"
-)
-
-// readFlat fills m from the fields of an entry that another program has added. The payload
-// is encoded like the query of a URL, which keeps any bytes, the order of the fields, and
-// several fields with one name. Of several fields with the name of an attribute, the first
-// with a usable value counts.
-func readFlat(p *parser, m *backend.Message, id []byte, o TopicOptions) {
-	var payload []byte
-	m.ID, m.Key = string(id), ""
-	m.Headers = backend.Headers{{Name: contentTypeName, Value: flatContentType}}
-	named := false
-	if at, known := entryTime(m.ID); known {
-		m.Headers.Set(timeName, at.UTC().Format(time.RFC3339Nano))
-	}
-	for n := p.array(); n > 1; n -= 2 {
-		name, value := string(p.bulk()), string(p.bulk())
-		if len(payload) > 0 {
-			payload = append(payload, '&')
-		}
-		payload = append(payload, url.QueryEscape(name)...)
-		payload = append(payload, '=')
-		payload = append(payload, url.QueryEscape(value)...)
-		if name == o.FlatKey && name != "" && m.Key == "" {
-			m.Key = value
-		}
-		if name == o.FlatID && !named && isAttribute(value) {
-			m.ID, named = value, true
-		}
-		if name == o.FlatType && isAttribute(value) && m.Headers.Get(typeName) == "" {
-			m.Headers.Set(typeName, value)
-		}
-	}
-	m.Payload = payload
-}
-
-// entryTime returns the server's time in the id of an entry. The server has made the id from
-// its time, unless that is not in the years 2001 to 2096.
-func entryTime(id string) (at time.Time, known bool) {
-	first, _, _ := strings.Cut(id, "-")
-	ms, err := strconv.ParseInt(first, 10, 64)
-	return time.UnixMilli(ms), err == nil && 1e12 < ms && ms < 4e12
-}
-
-// isAttribute reports whether Publish would accept a value as the ID or the type of an event.
-func isAttribute(value string) bool {
-	return value != "" && len(value) <= maxAttribute && utf8.ValidString(value) && strings.IndexFunc(value, unicode.IsControl) < 0
-}
-
-const maxAttribute = 512

@@ -216,7 +216,7 @@ func TestTopicSettings(t *testing.T) {
 	}{
 		{"orders", map[string]string{"flat": "yes"}, `redisstream: configure orders: setting "flat": `},
 		{"orders", map[string]string{"flatt": "true"}, `unknown setting "flatt"; did you mean "flat"?`},
-		{"orders", map[string]string{"flat_key": "customer"}, "flat_id, flat_key or flat_type is given without flat"},
+		{"orders", map[string]string{"flat_key": "customer"}, "flat_id, flat_key, flat_type or flat_publish is given without flat"},
 		{"a b", map[string]string{"flat": "true"}, "the topic "},
 		{"twice", map[string]string{"flat": "true"}, "the topic is configured already"},
 	} {
@@ -228,5 +228,5 @@ func TestTopicSettings(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "nowhere.invalid:1"})
 	defer client.Close()
 	_, err := redisstream.New(client, redisstream.Options{Topics: map[string]redisstream.TopicOptions{"orders": {FlatKey: "x"}}})
-	require.EqualError(t, err, `redisstream: new: topic "orders": flat_id, flat_key or flat_type is given without flat`)
+	require.EqualError(t, err, `redisstream: new: topic "orders": flat_id, flat_key, flat_type or flat_publish is given without flat`)
 }

@@ -116,6 +116,21 @@ func entryID(position *string) *string {
 	return &id
 }
 
+// givenID returns the id of an entry whose position the caller gives: a position of this
+// backend, or an id as Redis writes it.
+func givenID(p string) (any, error) {
+	millis, serial, _ := strings.Cut(p, "-")
+	_, err := strconv.ParseUint(millis, 10, 64)
+	_, bad := strconv.ParseUint(serial, 10, 64)
+	if err == nil && bad == nil {
+		return p, nil
+	}
+	if err := checkPosition(p); err != nil {
+		return nil, err
+	}
+	return *entryID(&p), nil
+}
+
 // checkPosition returns ErrRefused if p is not a position of this backend. It accepts a long
 // id without a letter too, because earlier versions made such positions.
 func checkPosition(p string) error {

@@ -161,7 +161,7 @@ func readsMasters(o *redis.ClusterOptions) error {
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true, Instances: true}
+	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true, Instances: true, Positions: true}
 }
 
 // Close implements [backend.Backend].

@@ -32,27 +32,36 @@ type TopicOptions struct {
 	// event. A value that Publish refuses as a type is ignored. By default the events have
 	// no type.
 	FlatType string
+
+	// FlatPublish makes Publish store a message whose payload is like that of a flat entry as
+	// fields, which redis-cli and programs in other languages read. It needs Flat. A further
+	// field, ":event", has the ID, the key and the headers, so that nothing is lost. A message
+	// of another content type, with an empty payload, or with more than 100 fields is stored in
+	// the usual form. A program of version 0.1 reads such an entry as one of another program.
+	FlatPublish bool
 }
 
 func checkTopic(topic string, o TopicOptions) error {
 	if err := backend.CheckName(topic); err != nil {
 		return fmt.Errorf("the topic %w", err)
 	}
-	if (o.FlatID != "" || o.FlatKey != "" || o.FlatType != "") && !o.Flat {
-		return errors.New("flat_id, flat_key or flat_type is given without flat")
+	if (o.FlatID != "" || o.FlatKey != "" || o.FlatType != "" || o.FlatPublish) && !o.Flat {
+		return errors.New("flat_id, flat_key, flat_type or flat_publish is given without flat")
 	}
 	return nil
 }
 
 // ConfigureTopic implements [backend.TopicConfigurer]. Settings are the fields of
-// [TopicOptions]: flat (true or false), flat_id, flat_key and flat_type.
+// [TopicOptions]: flat (true or false), flat_id, flat_key, flat_type, and flat_publish (true or
+// false).
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
 	var o TopicOptions
 	err := brokerurl.Table{
-		"flat":      brokerurl.Bool(&o.Flat),
-		"flat_id":   {Set: func(name string) error { o.FlatID = name; return nil }},
-		"flat_key":  {Set: func(name string) error { o.FlatKey = name; return nil }},
-		"flat_type": {Set: func(name string) error { o.FlatType = name; return nil }},
+		"flat":         brokerurl.Bool(&o.Flat),
+		"flat_id":      {Set: func(name string) error { o.FlatID = name; return nil }},
+		"flat_key":     {Set: func(name string) error { o.FlatKey = name; return nil }},
+		"flat_publish": brokerurl.Bool(&o.FlatPublish),
+		"flat_type":    {Set: func(name string) error { o.FlatType = name; return nil }},
 	}.Settings(settings)
 	if err == nil {
 		err = checkTopic(topic, o)

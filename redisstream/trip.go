@@ -21,6 +21,7 @@ type trip struct {
 	topic  string // the topic of the last XADD
 	stream string // the key of that topic's stream
 	key    any    // the same
+	flat   bool   // that topic has the option FlatPublish
 }
 
 // An add adds the entry of one message. It has the memory for one XADD.
@@ -40,6 +41,13 @@ type value []byte
 
 // MarshalBinary implements [encoding.BinaryMarshaler], by which go-redis gets the bytes.
 func (v *value) MarshalBinary() ([]byte, error) { return *v, nil }
+
+// These numbers say what publish.lua did with a message.
+const (
+	added = iota
+	duplicate
+	refused
+)
 
 const (
 	replySize = 48      // bytes for the reply of an XADD: an id and its length
@@ -64,17 +72,21 @@ func (t *trip) begin(ctx context.Context, server *inspection, msgs []*backend.Me
 		if a.err = refused; refused != nil {
 			continue
 		}
-		text := append(appendHead(t.text, m), m.Payload...) // if the text grows, earlier entries keep the old memory
-		a.value, t.text = text[len(t.text):len(text):len(text)], text
+		id := any("*")
+		if m.AtPosition != "" {
+			if id, a.err = givenID(m.AtPosition); a.err != nil {
+				continue
+			}
+		}
+		fields := t.fields(a)
 		if s := scripts[m.Topic]; s != nil {
 			if a.by = &s.call; len(s.values) == 0 {
 				t.calls = append(t.calls, a.by)
 			}
-			s.add(m, &a.value)
+			s.add(m, id, fields)
 			continue
 		}
-		a.args = [...]any{"xadd", t.key, "*", field, &a.value}
-		a.own = call{args: a.args[:], reply: reply{raw: a.reply[:0]}}
+		a.own = call{args: append(append(a.args[:0], "xadd", t.key, id), fields...), reply: reply{raw: a.reply[:0]}}
 		a.by = &a.own
 		t.calls = append(t.calls, a.by)
 	}
@@ -91,7 +103,25 @@ func (t *trip) to(b *Backend, topic string) (changed bool) {
 	t.topic = strings.Clone(topic) // it may be part of a large string
 	t.stream = b.streamKey(topic)
 	t.key = t.stream
+	t.flat = b.options.Topics[topic].FlatPublish
 	return true
+}
+
+// fields returns the names and the values of the fields of the entry of a.
+func (t *trip) fields(a *add) (fields []any) {
+	var flat bool
+	text := appendHead(t.text, a.message) // if it grows, earlier entries keep the old memory
+	if t.flat {
+		fields, flat = flatFields(a.message)
+	}
+	if flat {
+		fields = append(fields, headField, &a.value)
+	} else {
+		text = append(text, a.message.Payload...)
+		fields = append(a.args[:3], field, &a.value)[3:]
+	}
+	a.value, t.text = text[len(t.text):len(text):len(text)], text
+	return fields
 }
 
 // end releases messages and replies, so that they can be freed. It keeps the memory for the
@@ -126,7 +156,7 @@ func scripts(b *Backend, msgs []*backend.Message) (all map[string]*addScript) {
 	return all
 }
 
-func (s *addScript) add(m *backend.Message, v *value) {
+func (s *addScript) add(m *backend.Message, id any, fields []any) {
 	mark := 0
 	if m.Once {
 		if len(s.keys) == 1 {
@@ -135,7 +165,7 @@ func (s *addScript) add(m *backend.Message, v *value) {
 		s.keys = append(s.keys, onceKey(s.keys[0], m.Mark()))
 		mark = len(s.keys)
 	}
-	s.values = append(s.values, v, mark)
+	s.values = append(append(s.values, mark, id, len(fields)), fields...)
 }
 
 // publish makes the calls, and reads the replies. broken means that the caller must not
@@ -169,9 +199,15 @@ func (t *trip) read() {
 			a.by.arrayOf(2)
 		}
 		id := a.by.bulk()
-		duplicate := a.by.script != nil && a.by.integer() == 1
-		if a.err = a.by.err; a.err == nil {
-			a.message.Position, a.message.Duplicate = position(&mem, id), duplicate
+		kind := added
+		if a.by.script != nil {
+			kind = a.by.integer()
+		}
+		if a.err = a.by.err; a.err == nil && kind == refused {
+			a.err = classOfReply(string(id))
+		}
+		if a.err == nil {
+			a.message.Position, a.message.Duplicate = position(&mem, id), kind == duplicate
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,18 @@ func TestMessageOf(t *testing.T) {
 	}
 	_, err = eventbus.MessageOf("a topic", &e)
 	require.Error(t, err)
+}
+
+// A backend that chooses the positions gets no event with one.
+func TestAtPositionIsRefused(t *testing.T) {
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	require.NoError(t, err)
+	defer bus.Shutdown(t.Context())
+	err = bus.Publish(t.Context(), "t", &eventbus.Event{}, &eventbus.Event{AtPosition: "0000000000000009"})
+	var field *eventbus.FieldError
+	require.ErrorAs(t, err, &field)
+	require.Equal(t, "events[1].AtPosition", field.Field)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 // Of several events with the same Once a topic stores one, whatever their IDs are.
