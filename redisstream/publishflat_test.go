@@ -19,7 +19,7 @@ import (
 var flatPublish = redisstream.Options{Topics: map[string]redisstream.TopicOptions{topic: {Flat: true, FlatPublish: true}}}
 
 // With FlatPublish the fields of a payload are fields of the entry, and a program without the
-// option reads the same event. What has no such fields is stored in the usual form.
+// option reads the same event. A payload without such fields is stored in the usual form.
 func TestFlatPublish(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

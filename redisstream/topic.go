@@ -33,7 +33,7 @@ type TopicOptions struct {
 	// no type.
 	FlatType string
 
-	// FlatPublish makes Publish store a message whose payload is like that of a flat entry as
+	// FlatPublish makes Publish store a message whose payload has the form of a flat entry's as
 	// fields, which redis-cli and programs in other languages read. It needs Flat. A further
 	// field, ":event", has the ID, the key and the headers, so that nothing is lost. A message
 	// of another content type, with an empty payload, or with more than 100 fields is stored in
