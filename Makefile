@@ -1,6 +1,6 @@
 # `make` lists what there is. CI (.ci/run) calls the same targets.
 
-BACKENDS  = ./inmemory ./redisstream ./nats
+BACKENDS  = ./inmemory ./bolt ./redisstream ./nats
 ALONE     = /redisstream$$\|/nats$$\|/conformance$$
 FUZZTIME ?= 30s
 SOAK     ?= 1000000
@@ -31,7 +31,6 @@ test: brokers ## run every test with the race detector, in random order, on real
 	go test -run '^TestLives$$' ./internal/ledger # it has no goroutines, so the race detector only makes it slow
 	EVENTBUS_LEDGER_LIVES=1000 EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
 	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 1 -parallel 16 $$(go list ./... | grep '$(ALONE)')
-	cd examples/boltbackend && go test -race -shuffle=on -parallel 16 ./...
 	cd examples/cloudevents && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
 	cd outbox && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
@@ -39,7 +38,6 @@ test: brokers ## run every test with the race detector, in random order, on real
 lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod must be tidy
 	$(LINT) run ./...
 	go mod tidy -diff
-	cd examples/boltbackend && ../../$(LINT) run ./... && go mod tidy -diff
 	cd examples/cloudevents && ../../$(LINT) run ./... && go mod tidy -diff
 	cd examples/observability && ../../$(LINT) run ./... && go mod tidy -diff
 	cd outbox && ../$(LINT) run ./... && go mod tidy -diff

@@ -106,6 +106,7 @@ func passwordHint(rawURL string) string {
 // knownDrivers maps the schemes of this project to the packages of their drivers.
 var knownDrivers = map[string]string{
 	"mem":   "inmemory",
+	"bolt":  "bolt",
 	"redis": "redisstream", "rediss": "redisstream", "unix": "redisstream",
 	"redis+sentinel": "redisstream", "redis+cluster": "redisstream",
 	"nats": "nats", "tls": "nats",

@@ -28,6 +28,7 @@ var (
 	prom      = "github.com/prometheus/"
 	protobuf  = "google.golang.org/protobuf"
 	cbor      = "github.com/fxamacker/cbor"
+	bbolt     = "go.etcd.io/bbolt"
 
 	// Test support, which starts and harms servers.
 	redistest  = module + "/internal/testing/redistest"
@@ -50,7 +51,7 @@ var (
 
 var (
 	everything = append([]string{otel}, telemetry...)
-	telemetry  = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, prom, protobuf, cbor, redistest, natstest, testproc, testcerts, faultproxy}
+	telemetry  = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, prom, protobuf, cbor, bbolt, redistest, natstest, testproc, testcerts, faultproxy}
 )
 
 // rows has the packages that each package must not link. A package without a row fails.
@@ -74,8 +75,9 @@ var rows = []struct {
 	{"internal/brokerurl", everything},
 	{"internal/bytesize", everything},
 	{"internal/slab", everything},
-	{"redisstream", []string{nats, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
-	{"nats", []string{redis, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
+	{"bolt", []string{redis, nats, testify, yaml, oldYAML, cobra, otel, prom, protobuf, cbor, redistest, faultproxy, natstest, testproc, testcerts}},
+	{"redisstream", []string{nats, bbolt, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
+	{"nats", []string{redis, bbolt, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
 	{"results", everything},
 	{"lifecycle", everything},
@@ -92,8 +94,8 @@ var rows = []struct {
 	{"codec/cbor", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, protobuf}},
 	{"codec/protobuf", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, cbor}},
 	{"eventbustest", everything},
-	{"config", []string{redis, nats, testify, oldYAML, olderYAML, cobra, otel, prom, redistest, faultproxy}},
-	{"conformance", []string{redis, nats, yaml, cobra, otel, prom, redistest, faultproxy, suiteSaboteur, suiteBroker}},
+	{"config", []string{redis, nats, bbolt, testify, oldYAML, olderYAML, cobra, otel, prom, redistest, faultproxy}},
+	{"conformance", []string{redis, nats, bbolt, yaml, cobra, otel, prom, redistest, faultproxy, suiteSaboteur, suiteBroker}},
 	{"conformance/internal/watch", []string{engine}},
 	{"conformance/internal/law", []string{suiteLaws, suiteBusLaw, suiteRunner, suiteReport}},
 	{"conformance/internal/buslaw", []string{suiteLaws, suiteRunner, suiteReport}},

@@ -1,10 +1,16 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -36,11 +42,28 @@ func families() (map[string]family, error) {
 	if err != nil {
 		return nil, err
 	}
+	file, err := ofFile()
+	if err != nil {
+		return nil, err
+	}
 	memory := family{inmemory.Driver{}, inmemory.New(inmemory.Options{})}
 	ofRedis, ofNATS := family{redisstream.Driver{}, streams}, family{nats.Driver{}, jetStream}
 	return map[string]family{
-		"inmemory": memory, "redis": ofRedis, "redis-cluster": ofRedis, "nats": ofNATS, "nats-cluster": ofNATS,
+		"inmemory": memory, "bolt": {bolt.Driver{}, file}, "redis": ofRedis, "redis-cluster": ofRedis, "nats": ofNATS, "nats-cluster": ofNATS,
 	}, nil
+}
+
+// ofFile returns a closed backend on a file that is gone.
+func ofFile() (backend.Backend, error) {
+	folder, err := os.MkdirTemp("", "promises")
+	if err != nil {
+		return nil, err
+	}
+	b, err := bolt.Open(context.Background(), filepath.Join(folder, "events.db"), bolt.Options{}) //nolint:forbidigo // a generator
+	if err == nil {
+		err = b.Close()
+	}
+	return b, errors.Join(err, os.RemoveAll(folder))
 }
 
 // A declaration is a row of the table with facts that drivers declare.

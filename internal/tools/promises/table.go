@@ -9,9 +9,9 @@ import (
 
 // order has the columns of the table, and names their headings.
 var (
-	order = []string{"inmemory", "redis", "redis-cluster", "nats", "nats-cluster"}
+	order = []string{"inmemory", "bolt", "redis", "redis-cluster", "nats", "nats-cluster"}
 	names = map[string]string{
-		"inmemory": "memory", "redis": "Redis", "redis-cluster": "Redis Cluster", "nats": "NATS", "nats-cluster": "NATS cluster",
+		"inmemory": "memory", "bolt": "one file", "redis": "Redis", "redis-cluster": "Redis Cluster", "nats": "NATS", "nats-cluster": "NATS cluster",
 	}
 )
 

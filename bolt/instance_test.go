@@ -1,4 +1,4 @@
-package boltbackend
+package bolt
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/bbolt"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -16,20 +16,18 @@ import (
 // instance it gets its messages at once, and of each instance the file keeps the last incarnation.
 func TestInstanceOpensItsFileAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	records := func(s *Store) (n int) {
-		require.NoError(t, s.db.View(func(tx *bolt.Tx) error {
+	records := func(b *Backend) (n int) {
+		require.NoError(t, b.store.db.View(func(tx *bbolt.Tx) error {
 			n = tx.Bucket([]byte("topics")).Bucket([]byte("orders")).Bucket([]byte("members")).Stats().KeyN
 			return nil
 		}))
 		return n
 	}
 	for incarnation := range 4 {
-		s, err := OpenStore(path, Options{})
-		require.NoError(t, err)
-		b := New(s)
+		b := open(t, path, Options{})
 		if incarnation == 0 {
 			require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "0"}, {Topic: "orders", ID: "1"}}))
-			require.NoError(t, s.db.Update(func(tx *bolt.Tx) error { // as in a file of an earlier version
+			require.NoError(t, b.store.db.Update(func(tx *bbolt.Tx) error { // as in a file of an earlier version
 				return tx.Bucket([]byte("topics")).Bucket([]byte("orders")).DeleteBucket([]byte("members"))
 			}))
 		}
@@ -44,18 +42,18 @@ func TestInstanceOpensItsFileAgain(t *testing.T) {
 			require.Equal(t, fmt.Sprint(i), d.ID)
 			require.Equal(t, incarnation+1, d.Attempt)
 		}
-		require.Equal(t, 1, records(s))
+		require.Equal(t, 1, records(b))
 		if incarnation == 3 { // it holds nothing any more, and does not come back
 			require.NoError(t, src.Ack(t.Context(), backend.Lend(ds)))
 			_, err := b.Maintain(t.Context(), "orders", "g")
 			require.NoError(t, err)
-			require.Equal(t, 1, records(s), "its process runs")
+			require.Equal(t, 1, records(b), "its process runs")
 			require.NoError(t, b.Close())
-			b = New(s)
+			b = open(t, path, Options{})
 			_, err = b.Maintain(t.Context(), "orders", "g")
 			require.NoError(t, err)
-			require.Zero(t, records(s))
+			require.Zero(t, records(b))
 		}
-		require.NoError(t, s.Close()) // without Close of the backend, as if killed
+		require.NoError(t, b.Close())
 	}
 }

@@ -1,20 +1,24 @@
-package boltbackend
+package bolt
 
 import (
 	"encoding/binary"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/bbolt"
 )
 
-// A txn is a transaction that remembers its first failed write. Such a transaction is
-// rolled back, so the code that writes need not check each error.
+// A txn is the part of one call in a transaction. It remembers its first failed write. The part
+// is then rolled back, so the code that writes need not check each error.
 type txn struct {
-	*bolt.Tx
-	topics *bolt.Bucket
-	used   *bolt.Bucket // its sequence is the highest offset of all deleted topics
+	*bbolt.Tx
+	topics *bbolt.Bucket
+	used   *bbolt.Bucket // its sequence is the highest offset of all deleted topics
 	wrote  bool
 	err    error
+}
+
+func newTxn(tx *bbolt.Tx) *txn {
+	return &txn{Tx: tx, topics: tx.Bucket([]byte("topics")), used: tx.Bucket([]byte("used"))}
 }
 
 func (t *txn) note(err error) {
@@ -24,11 +28,11 @@ func (t *txn) note(err error) {
 	}
 }
 
-func (t *txn) put(b *bolt.Bucket, key, value []byte) { t.note(b.Put(key, value)) }
-func (t *txn) remove(b *bolt.Bucket, key []byte)     { t.note(b.Delete(key)) }
+func (t *txn) put(b *bbolt.Bucket, key, value []byte) { t.note(b.Put(key, value)) }
+func (t *txn) remove(b *bbolt.Bucket, key []byte)     { t.note(b.Delete(key)) }
 
 // next returns the next number of a bucket, the first time 1.
-func (t *txn) next(b *bolt.Bucket) uint64 {
+func (t *txn) next(b *bbolt.Bucket) uint64 {
 	n, err := b.NextSequence()
 	t.note(err)
 	return n
@@ -36,11 +40,11 @@ func (t *txn) next(b *bolt.Bucket) uint64 {
 
 // A parent is a bucket.
 type parent interface {
-	CreateBucketIfNotExists(name []byte) (*bolt.Bucket, error)
+	CreateBucketIfNotExists(name []byte) (*bbolt.Bucket, error)
 }
 
 // makeBucket makes a bucket in p, with buckets in it.
-func (t *txn) makeBucket(p parent, name string, parts ...string) (b *bolt.Bucket, err error) {
+func (t *txn) makeBucket(p parent, name string, parts ...string) (b *bbolt.Bucket, err error) {
 	b, err = p.CreateBucketIfNotExists([]byte(name))
 	for _, part := range parts {
 		if err == nil {

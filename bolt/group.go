@@ -1,10 +1,10 @@
-package boltbackend
+package bolt
 
 import (
 	"fmt"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/bbolt"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -13,7 +13,7 @@ import (
 type group struct {
 	*topic
 	path                      string // topic/group
-	bucket, entries, schedule *bolt.Bucket
+	bucket, entries, schedule *bbolt.Bucket
 
 	identity uint64 // of no other group, even of this name
 	since    uint64 // hand-outs with lower numbers were before the last ResetGroup, or of a deleted group

@@ -1,11 +1,11 @@
-package boltbackend
+package bolt
 
 import (
 	"fmt"
 	"strconv"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/bbolt"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -19,9 +19,9 @@ type topic struct {
 	*txn
 	name string
 
-	root                     *bolt.Bucket // has the other buckets; its sequence is the number of messages
-	log, once, marks, groups *bolt.Bucket
-	members                  *bolt.Bucket // nil in a file of an earlier version, until a member needs it
+	root                     *bbolt.Bucket // has the other buckets; its sequence is the number of messages
+	log, once, marks, groups *bbolt.Bucket
+	members                  *bbolt.Bucket // nil in a file of an earlier version, until a member needs it
 }
 
 // topic returns a topic that exists.
@@ -30,8 +30,10 @@ func (t *txn) topic(name string) (*topic, error) {
 	if b == nil {
 		return nil, fmt.Errorf("%w: there is no topic %s", backend.ErrGone, name)
 	}
-	part := func(name string) *bolt.Bucket { return b.Bucket([]byte(name)) }
-	return &topic{t, name, b, part("log"), part("once"), part("marks"), part("groups"), part("members")}, nil
+	part := func(name string) *bbolt.Bucket { return b.Bucket([]byte(name)) }
+	log := part("log")
+	log.FillPercent = 0.95 // it grows at its end, where a page that was split would stay half empty
+	return &topic{t, name, b, log, part("once"), part("marks"), part("groups"), part("members")}, nil
 }
 
 // makeTopic returns a topic, and makes it if it does not exist. Its first offset is greater
@@ -84,7 +86,9 @@ func (t *topic) store(m *backend.Message, o Options) error {
 	switch {
 	case m.Size() > maxMessage:
 		return fmt.Errorf("%w: a message of %d bytes", backend.ErrTooLarge, m.Size())
-	case t.depth() >= o.MaxMessages:
+	case m.Once && len(mark) > bbolt.MaxKeySize:
+		return fmt.Errorf("%w: an ID of %d bytes", backend.ErrTooLarge, len(m.Mark()))
+	case t.depth() >= uint64(o.MaxMessages):
 		return fmt.Errorf("%w: the topic has %d messages", backend.ErrFull, o.MaxMessages)
 	}
 	offset := t.next(t.log)

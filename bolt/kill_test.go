@@ -1,4 +1,4 @@
-package boltbackend
+package bolt
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ import (
 )
 
 // victim names the file that a process of this test publishes to until it is killed.
-const victim = "BOLTBACKEND_VICTIM"
+const victim = "EVENTBUS_BOLT_VICTIM"
 
 // A process that is killed while it publishes loses nothing that Publish has stored.
 // The suite's Kill cannot show a commit that is cut short; this can.
@@ -42,7 +42,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 	}
 	require.Greater(t, len(stored), 3*20)
 
-	b := openAt(t, path, Options{})
+	b := open(t, path, Options{})
 	ms, err := b.Read(t.Context(), "orders", "", 1<<20)
 	require.NoError(t, err)
 	for _, m := range ms {
@@ -53,7 +53,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 
 // publishForever prints the position of each message that is stored.
 func publishForever(t *testing.T, path string) {
-	b := openAt(t, path, Options{})
+	b := open(t, path, Options{})
 	for {
 		m := &backend.Message{Topic: "orders", Payload: make([]byte, 10_000)}
 		require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))

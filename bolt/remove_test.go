@@ -1,4 +1,4 @@
-package boltbackend
+package bolt
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 
 // A removed message makes room in a full topic, and counts neither in Depth nor in Oldest.
 func TestRemovedMessagesMakeRoom(t *testing.T) {
-	b := open(t, Options{MaxMessages: 3})
+	b := open(t, newFile(t), Options{MaxMessages: 3})
 	_, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
 	require.NoError(t, err)
 	ms := []*backend.Message{{Topic: "orders"}, {Topic: "orders"}, {Topic: "orders"}}

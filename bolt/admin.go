@@ -1,11 +1,11 @@
-package boltbackend
+package bolt
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/bbolt"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -15,8 +15,8 @@ import (
 // record of each member that has ended and holds nothing.
 func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
 	const most = 1000
-	next = time.Minute
 	err = b.update(ctx, "maintain "+topic+"/"+name, func(t *txn) error {
+		next = time.Minute
 		g, err := t.find(topic, name)
 		if err != nil {
 			return err
@@ -137,7 +137,7 @@ func (b *Backend) Groups(ctx context.Context, name string) (names []string, err 
 }
 
 // list returns the names of the buckets in b. The file has them sorted.
-func list(b *bolt.Bucket) (names []string, err error) {
+func list(b *bbolt.Bucket) (names []string, err error) {
 	err = b.ForEachBucket(func(name []byte) error {
 		names = append(names, string(name))
 		return nil

@@ -1,4 +1,4 @@
-package boltbackend
+package bolt
 
 import (
 	"os"
@@ -14,7 +14,7 @@ import (
 // Every Go block of docs/BACKEND.md is a part of a file here, which is compiled and
 // tested.
 func TestPageShowsCompiledCode(t *testing.T) {
-	page, err := os.ReadFile("../../docs/BACKEND.md")
+	page, err := os.ReadFile("../docs/BACKEND.md")
 	require.NoError(t, err)
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)

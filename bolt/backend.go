@@ -1,4 +1,4 @@
-package boltbackend
+package bolt
 
 import (
 	"context"
@@ -9,9 +9,11 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Backend is one user of a [Store].
+// A Backend is one user of a file. Its Close closes the file, unless another Backend of this
+// process uses it.
 type Backend struct {
-	store *Store
+	store   *store
+	options Options
 
 	mu      sync.Mutex // guards all that follows
 	sources map[*source]struct{}
@@ -20,6 +22,7 @@ type Backend struct {
 
 var (
 	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Identified = (*Backend)(nil)
 	_ backend.Declarer   = (*Backend)(nil)
 	_ backend.Maintainer = (*Backend)(nil)
 	_ backend.Reader     = (*Backend)(nil)
@@ -31,15 +34,22 @@ var (
 	_ backend.Clocker    = (*Backend)(nil)
 )
 
-// New returns a backend on a store. Close leaves the store open.
-func New(s *Store) *Backend { return &Backend{store: s, sources: map[*source]struct{}{}} }
+// newBackend returns a backend on a store, of which it is a user already.
+func newBackend(s *store, o Options) *Backend {
+	return &Backend{store: s, options: o.withDefaults(), sources: map[*source]struct{}{}}
+}
+
+// Identity implements [backend.Identified]. The address is the path of the file.
+func (b *Backend) Identity() backend.Identity {
+	return backend.Identity{System: "bolt", Address: b.store.path}
+}
 
 // Limits implements [backend.Limited]. There is one writer at a time, so the bus gathers
 // events for the next call of Publish while one call writes.
 func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{
 		Payload:    maxMessage,
-		OnceWindow: b.store.options.OnceWindow,
+		OnceWindow: b.options.OnceWindow,
 		Refund:     true,
 		FencedAcks: true,
 		Instances:  true,
@@ -47,8 +57,8 @@ func (b *Backend) Limits() backend.Limits {
 	}
 }
 
-// Publish implements [backend.Backend]. It is one transaction, and one write to the disk,
-// for all messages. A message that is refused does not keep the others from being stored.
+// Publish implements [backend.Backend]. It shares a transaction with concurrent calls. A message
+// that is refused does not keep the others from being stored.
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	errs := make([]error, len(msgs))
 	err := b.update(ctx, "publish", func(t *txn) error {
@@ -57,7 +67,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 			if err != nil {
 				return err
 			}
-			errs[i] = failed("publish "+m.Topic, topic.store(m, b.store.options))
+			errs[i] = failed("publish "+m.Topic, topic.store(m, b.options))
 		}
 		return nil
 	})
@@ -94,6 +104,7 @@ func (b *Backend) Now(ctx context.Context, _ string) (time.Time, error) {
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
 	s := &source{backend: b, config: c, closed: make(chan struct{})}
 	err := b.update(ctx, s.op("attach"), func(t *txn) error {
+		b.store.left(s.member) // of a transaction that was rolled back
 		if c.Lease <= 0 {
 			return fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 		}
@@ -114,12 +125,14 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source,
 		return err
 	})
 	if err != nil {
+		b.store.left(s.member)
 		return nil, err
 	}
 	b.store.wake(c.Topic) // a replaced member may wait
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
+		b.store.left(s.member)
 		return nil, failed(s.op("attach"), backend.ErrClosed)
 	}
 	b.sources[s] = struct{}{}
@@ -129,36 +142,46 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source,
 
 // Close implements [backend.Backend].
 func (b *Backend) Close() error {
+	if !b.end() {
+		return nil
+	}
+	return failed("close", b.store.release())
+}
+
+// end closes the sources, and reports whether this call did it.
+func (b *Backend) end() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil
+		return false
 	}
 	b.closed = true
 	for s := range b.sources {
 		s.end()
 	}
-	return nil
+	return true
 }
 
-// update runs f in a transaction that may write.
+// update runs f in a transaction that may write. f may run twice, so it sets all its results.
 func (b *Backend) update(ctx context.Context, op string, f func(*txn) error) error {
-	return failed(op, b.run(ctx, true, f))
+	if b.isClosed() {
+		return failed(op, backend.ErrClosed)
+	}
+	return failed(op, b.store.update(ctx, f))
 }
 
 // view runs f in a transaction that only reads.
 func (b *Backend) view(ctx context.Context, op string, f func(*txn) error) error {
-	return failed(op, b.run(ctx, false, f))
+	if b.isClosed() {
+		return failed(op, backend.ErrClosed)
+	}
+	return failed(op, b.store.view(ctx, f))
 }
 
-func (b *Backend) run(ctx context.Context, writable bool, f func(*txn) error) error {
+func (b *Backend) isClosed() bool {
 	b.mu.Lock()
-	closed := b.closed
-	b.mu.Unlock()
-	if closed {
-		return backend.ErrClosed
-	}
-	return b.store.run(ctx, writable, f)
+	defer b.mu.Unlock()
+	return b.closed
 }
 
 // failed adds op, the name of the call, to err. It returns nil for nil.
@@ -166,5 +189,5 @@ func failed(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("boltbackend: %s: %w", op, err)
+	return fmt.Errorf("bolt: %s: %w", op, err)
 }

@@ -1,4 +1,4 @@
-package boltbackend
+package bolt
 
 import "strings"
 
@@ -93,21 +93,21 @@ func (g *group) removeMembers(members map[uint64]bool) {
 }
 
 // joined records that a member with an Instance is of this process.
-func (s *Store) joined(member uint64) {
+func (s *store) joined(member uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live[member] = true
 }
 
 // left records that a member has ended.
-func (s *Store) left(member uint64) {
+func (s *store) left(member uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.live, member)
 }
 
 // alive reports whether a member with an Instance is of this process and has not ended.
-func (s *Store) alive(member uint64) bool {
+func (s *store) alive(member uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live[member]

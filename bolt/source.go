@@ -1,4 +1,4 @@
-package boltbackend
+package bolt
 
 import (
 	"context"
@@ -58,6 +58,7 @@ func (s *source) take(ctx context.Context, limit int, maxBytes int64) (ds []back
 	replaced := false
 	err = s.update(context.WithoutCancel(ctx), "receive", func(g *group) {
 		now := time.Now()
+		ds = nil
 		replaced = s.config.Instance != "" && !g.has(s.member)
 		if ctx.Err() == nil && limit > 0 && !replaced {
 			ds = g.take(limit, maxBytes, now, s)

@@ -1,4 +1,4 @@
-package boltbackend
+package bolt
 
 import (
 	"encoding/binary"

@@ -1,0 +1,9 @@
+//go:build !unix || solaris || aix || android
+
+package bolt
+
+import "os"
+
+// abandon closes a file that bbolt cannot close, because a panic has interrupted it. Here that
+// ends the lock of the file.
+func abandon(f *os.File) error { return f.Close() }

@@ -1,0 +1,28 @@
+// Package bolt is a durable backend in one file, without a server. A newcomer begins with it,
+// a program of one process may stay with it, and tests of restarts use it:
+//
+//	bus, err := eventbus.Open(ctx, "bolt:///var/lib/shop/events.db", eventbus.Options{}, bolt.Driver{})
+//
+// Each call that changes something returns when the file is on the disk. Concurrent calls share
+// one write to the disk. One process at a time has the file open. docs/bolt.md describes the
+// URL, the size of the file, and how to look into it. docs/BACKEND.md builds this package verb
+// by verb, for authors of other backends.
+//
+// The file is a bbolt file with these buckets. Numbers are eight bytes, so keys sort by number.
+//
+//	format/                         its sequence is the version of this list
+//	topics/                         its sequence numbers groups, members, resets and hand-outs
+//	  TOPIC/                        its sequence is the number of messages in the log
+//	  TOPIC/log/                    offset → record; its sequence is the last offset
+//	  TOPIC/once/                   ID → offset, end of the window
+//	  TOPIC/marks/                  offset → ID: the entries of once, oldest first
+//	  TOPIC/members/                group, member → instance, incarnation: members with an Instance
+//	  TOPIC/groups/GROUP/           state → identity, last reset, cursor
+//	  TOPIC/groups/GROUP/entries/   offset → attempt, hand-out, due, held
+//	  TOPIC/groups/GROUP/schedule/  due, offset → nothing: the entries by due moment
+//	used/                           its sequence is the highest offset of all deleted topics
+//
+// The cursor of a group is the lowest offset that was never handed out. An entry is a
+// message that was handed out and is not settled. Every call is in one transaction, so a
+// crash leaves each call done or not begun.
+package bolt
