@@ -1,5 +1,5 @@
-// Package eventbus publishes and subscribes to events in memory, on Redis Streams, on NATS
-// JetStream or on a program's own backend.
+// Package eventbus publishes and subscribes to events in memory, in a file, on Redis Streams, on
+// NATS JetStream or on a program's own backend.
 //
 // Each group gets every event of its topic, in order of its key. Its members share them.
 // A [Handler] that returns nil has handled its event. A failed event is

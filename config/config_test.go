@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/config"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
@@ -24,7 +25,7 @@ import (
 
 // drivers returns the drivers of this project.
 func drivers() []backend.Driver {
-	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}, nats.Driver{}}
+	return []backend.Driver{inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{}}
 }
 
 // write makes a file in a folder of the test.
@@ -326,6 +327,7 @@ func TestOpenErrorsSayWhere(t *testing.T) {
 func TestNoDrivers(t *testing.T) {
 	for url, want := range map[string]string{
 		"'mem:'":              `has the scheme "mem", and no driver was given: add inmemory.Driver{}`,
+		"bolt:events.db":      `has the scheme "bolt", and no driver was given: add bolt.Driver{}`,
 		"redis://u:hunter2@h": `has the scheme "redis", and no driver was given: add redisstream.Driver{}`,
 		"natz://u:hunter2@h":  `has the scheme "natz", and no driver was given`,
 		"hunter2:x":           `has a scheme, not shown as it may be part of a secret, that no driver serves; there are none`,

@@ -234,7 +234,7 @@ func TestNoSchemeIsShownThatMayBeASecret(t *testing.T) {
 	c, err := config.Parse("f", []byte("bus:\n  url: hunter2:x"), nil)
 	require.NoError(t, err)
 	require.EqualError(t, c.Check(t.Context(), drivers()...), "f:2:8: bus.url: has a scheme, not shown as it may be part of a secret, that no driver serves; "+
-		"there are mem, redis, rediss, unix, redis+sentinel, redis+cluster, nats, tls")
+		"there are mem, bolt, redis, rediss, unix, redis+sentinel, redis+cluster, nats, tls")
 	require.ErrorIs(t, c.Check(t.Context(), drivers()...), errors.ErrUnsupported)
 }
 

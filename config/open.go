@@ -63,10 +63,11 @@ func (c *Config) opened(err error) *Error {
 }
 
 // unserved reports that no driver serves the URL. The error does not show the scheme of a
-// text without "://", because it may be the start of a password. It shows only mem.
+// text without "://", because it may be the start of a password. It shows only mem and bolt.
 func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
 	e, text := c.opened(err), c.bus.URL.reveal()
-	if errors.Is(err, errors.ErrUnsupported) && !strings.Contains(text, "://") && !strings.HasPrefix(text, "mem:") {
+	open := strings.Contains(text, "://") || strings.HasPrefix(text, "mem:") || strings.HasPrefix(text, "bolt:")
+	if errors.Is(err, errors.ErrUnsupported) && !open {
 		var known []string
 		for _, d := range drivers {
 			known = append(known, d.Schemes()...)

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -13,7 +14,7 @@ import (
 
 // drivers are the drivers that this program supports.
 func drivers() []backend.Driver {
-	return []backend.Driver{inmemory.Driver{}, redisstream.Driver{}, nats.Driver{}}
+	return []backend.Driver{inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{}}
 }
 
 // init silences go-redis, which would log each connection that fails. The commands report

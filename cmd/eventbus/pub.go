@@ -96,7 +96,7 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 		return err
 	}
 	if p.forgets() {
-		return errors.New("mem: would forget the events when this command ends; give the URL of a broker, or try eventbus demo")
+		return errors.New("mem: would forget the events when this command ends; give the URL of a broker, or of a file such as bolt:events.db, or try eventbus demo")
 	}
 	due, err := p.due()
 	if err != nil {

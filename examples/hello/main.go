@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -25,7 +26,7 @@ var purchases = eventbus.Topic[Purchase]{
 func main() {
 	ctx := context.Background()
 	bus, err := eventbus.Open(ctx, cmp.Or(os.Getenv("BUS_URL"), "mem:"), eventbus.Options{Service: "shop"},
-		inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
+		inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
 		log.Fatal(err)
 	}

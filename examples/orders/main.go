@@ -20,6 +20,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
@@ -68,7 +69,7 @@ func run(ctx context.Context, url, address string, s shop) (err error) {
 	}
 	options := eventbus.Options{Service: "orders", ErrorClasses: classes, OpenTimeout: time.Minute}
 	t.Install(&options)
-	bus, err := eventbus.Open(ctx, url, options, inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
+	bus, err := eventbus.Open(ctx, url, options, inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/redisstream"
@@ -69,7 +70,7 @@ func run(ctx context.Context, url, address string) error {
 	bus, err := eventbus.Open(ctx, url, eventbus.Options{
 		Service: "shop", OpenTimeout: time.Minute,
 		ErrorClasses: []eventbus.ErrorClass{{Name: "bank-silent", Is: func(err error) bool { return errors.Is(err, errSilent) }}},
-	}, inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
+	}, inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/config"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/nats"
@@ -41,7 +42,7 @@ func run(ctx context.Context, file string, n int, out io.Writer) error {
 	bus, cfg, err := config.Open(ctx, file, func(o *eventbus.Options) {
 		quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 		o.Observer = observer.Slog(quiet) // the file cannot contain an observer, so code adds it
-	}, inmemory.Driver{}, redisstream.Driver{}, nats.Driver{})
+	}, inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
 		return err
 	}

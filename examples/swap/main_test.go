@@ -21,6 +21,7 @@ import (
 func TestSwap(t *testing.T) {
 	for name, url := range map[string]func(t *testing.T) string{
 		"memory": func(*testing.T) string { return "mem:" },
+		"bolt":   func(t *testing.T) string { return "bolt:" + filepath.ToSlash(filepath.Join(t.TempDir(), "swap.db")) },
 		"nats":   func(t *testing.T) string { return natstest.Start(t).URL() },
 		"redis": func(t *testing.T) string {
 			return fmt.Sprintf("%s?namespace=swap-%d", redistest.Shared(t).URL(), time.Now().UnixNano())
