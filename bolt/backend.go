@@ -71,13 +71,13 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	for i, m := range msgs {
+	for i, m := range msgs { // also after an error, because a commit that failed may be in the file
 		if i == 0 || m.Topic != msgs[i-1].Topic {
 			b.store.wake(m.Topic)
 		}
+	}
+	if err != nil {
+		return err
 	}
 	return backend.AsBatchError(errs)
 }

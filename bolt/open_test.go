@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 )
 
@@ -111,9 +112,11 @@ func TestSecondProcess(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrUnavailable)
 	require.Less(t, time.Since(began), 900*time.Millisecond, "the context bounds the wait")
 
-	require.NoError(t, cmd.Process.Kill())
+	time.AfterFunc(1500*time.Millisecond, func() { _ = cmd.Process.Kill() })
+	bus, err := eventbus.Open(t.Context(), "bolt:"+filepath.ToSlash(path), eventbus.Options{OpenTimeout: 20 * time.Second}, Driver{})
+	require.NoError(t, err, "OpenTimeout waits for the end of the other process")
 	require.Error(t, cmd.Wait())
-	open(t, path, Options{})
+	require.NoError(t, bus.Shutdown(t.Context()))
 }
 
 func TestFilesThatCannotBeUsed(t *testing.T) {

@@ -46,7 +46,8 @@ func (c *connection) address() (string, error) {
 	return "", errors.New("no backend: give --url or set " + urlVariable)
 }
 
-// isBroker reports whether the backend is another process, whose answers can be lost.
+// isBroker reports whether the backend is a server or a file, so that the outcome of a call can be
+// unknown.
 func (c *connection) isBroker() bool {
 	url, err := c.address()
 	return err == nil && !strings.HasPrefix(url, "mem:")
