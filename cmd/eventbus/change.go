@@ -87,7 +87,7 @@ func (c *change) admin(ctx context.Context, b backend.Backend, topic, group stri
 	return admin, err
 }
 
-// confirm returns nil if the user wants what would happen. It asks on a terminal. Otherwise
+// confirm returns nil if the user agrees to a change. It asks on a terminal. Otherwise
 // the flag --yes must be given.
 func (c *change) confirm(cmd *cobra.Command, would string) error {
 	if c.yes {
