@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"time"
 )
 
 // A Declarer is a [Backend] that can create a topic ahead of its first message.
@@ -20,4 +21,16 @@ func Declare(ctx context.Context, b Backend, topic string) error {
 		return d.Declare(ctx, topic)
 	}
 	return missing("declare a topic")
+}
+
+// DeclareGroup makes a topic and a group of it that begins at start, unless the group exists.
+// The topic then keeps messages for the group before its first member attaches. The caller has
+// checked both names with [CheckName].
+func DeclareGroup(ctx context.Context, b Backend, topic, group string, start Start) error {
+	const lease = 100 * time.Millisecond // short, because only the leases of members count
+	src, err := b.Attach(ctx, Config{Topic: topic, Group: group, Start: start, Lease: lease})
+	if err != nil {
+		return err
+	}
+	return src.Close()
 }

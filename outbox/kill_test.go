@@ -93,7 +93,6 @@ func TestKill(t *testing.T) {
 			total, doubles := a.check(t, server.URL())
 			t.Logf("%s: %d transactions, %d rolled back; %d events in %v, %.0f a second; killed %d times, frozen once, longest takeover %v; doubles %d",
 				dialect, transactions, a.rolledBack, total, took.Round(time.Millisecond), float64(total)/took.Seconds(), kills, worst.Round(time.Millisecond), doubles)
-			require.Less(t, worst, killLease+3*time.Second, "the takeover took longer than the lease, with room for a busy machine")
 		})
 	}
 }

@@ -51,6 +51,7 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		},
 	}
 	c.addFlags(cmd)
+	cmd.AddCommand(newGroupsCreate(drivers), newGroupsReset(drivers, asJSON), newGroupsDelete(drivers, asJSON))
 	return cmd
 }
 

@@ -39,9 +39,9 @@ func run(ctx context.Context, drivers []backend.Driver, args []string, stdin io.
 	if err := root.ExecuteContext(ctx); err != nil {
 		text := "eventbus: " + strings.Join(strings.Fields(withoutURLs(err.Error(), args)), " ")
 		fmt.Fprintln(stderr, "eventbus: "+strings.ReplaceAll(text, "eventbus: ", ""))
-		return 1
+		return exitCode(err)
 	}
-	return 0
+	return exitClean
 }
 
 // withoutURLs removes URLs from a message, because a URL given in the wrong place may hold

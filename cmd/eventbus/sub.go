@@ -34,16 +34,21 @@ letter keeps. A command runs in a process group of its own; at --timeout, or whe
 event is lost to another member, the group gets SIGTERM, and SIGKILL half a second
 later. What a command leaves running that holds its output is killed too.
 
-It ends, with exit code 0, after an interrupt, SIGTERM or SIGHUP; after --count events that
+It ends after an interrupt, SIGTERM or SIGHUP; after --count events that
 have succeeded; or after --idle-exit: when for that long no event was handed out and
 none was being handled, and the backend says that none waits for this group: that
 none is new, held by any member, or delayed for another attempt. What the backend
 cannot tell does not count; where it can tell nothing, only the time does. In each
 case it takes nothing new, waits for what runs, at most for --drain, gives back what
-it has not begun, and prints an account on standard error. If the account cannot be
-settled, or standard output cannot be written, the exit code is 1; an event that was
-not printed is not acknowledged. It is 1 too if sub ended by --count or --idle-exit,
-and an event went to the dead-letter topic or was discarded.`
+it has not begun, and prints an account on standard error. Its exit code is then
+
+  0  clean
+  1  an error: acknowledgements were not confirmed, or standard output cannot be
+     written (an event that was not printed is not acknowledged); also if an event went
+     to the dead-letter topic or was discarded, with --fail-on-dead-letter, which is
+     the default if --count or --idle-exit has ended it
+  2  a command was killed: by a signal, at --timeout, or with its lost lease
+  3  the time of --drain was over, and commands were killed or events left`
 
 var (
 	ackModes = []choice[eventbus.AckMode]{
@@ -64,6 +69,7 @@ type sub struct {
 	count               int
 	idleExit, drainTime time.Duration
 	metrics             string
+	failOnDead          bool
 }
 
 func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
@@ -99,6 +105,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.DurationVar(&s.options.Retry.Max, "max-backoff", 10*time.Minute, "the longest of these waits")
 	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for events that fail for good, or discard (default: TOPIC.dlq)")
 	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for running commands")
+	f.BoolVar(&s.failOnDead, "fail-on-dead-letter", false, "exit code 1 if an event failed for good (default: if --count or --idle-exit ended it)")
 	metricsFlag(cmd, &s.metrics)
 	_ = cmd.MarkFlagRequired("group") // the flag exists
 	complete(cmd, "ack", ackModes)
@@ -181,6 +188,15 @@ func ofFlag(err error) error {
 	return err
 }
 
+// failOnDeadLetter reports whether an event that failed for good is an error: if the flag says
+// so, and otherwise if sub has ended by itself.
+func (s *sub) failOnDeadLetter(cmd *cobra.Command) bool {
+	if cmd.Flags().Changed("fail-on-dead-letter") {
+		return s.failOnDead
+	}
+	return cmd.Context().Err() == nil
+}
+
 func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	if err := s.parse(cmd); err != nil {
 		return err
@@ -220,12 +236,10 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	stop(nil)
 	w.watching.Wait()
 	a := w.account(subscription)
-	wrote := a.write(w.stderr, asJSON)
-	switch {
-	case errors.Is(cause, errOutput):
-		return cause
-	case err != nil:
-		return err
+	result := a.err(err, s.failOnDeadLetter(cmd))
+	if errors.Is(cause, errOutput) {
+		result = cause
 	}
-	return cmp.Or(a.err(cmd.Context().Err() == nil), wrote)
+	a.Exit = exitCode(result)
+	return cmp.Or(result, a.write(w.stderr, asJSON))
 }

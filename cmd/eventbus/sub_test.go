@@ -33,7 +33,7 @@ func TestSubPrintsEvents(t *testing.T) {
 		}
 		r = b.ok("", "sub", "orders", "--group", "audit", "--idle-exit", "50ms", "--json")
 		require.Empty(t, r.stdout, "all is settled")
-		require.JSONEq(t, `{"handled":0,"retried":0,"dead_lettered":0,"discarded":0,"unconfirmed":0,"leases_lost":0,"abandoned":0,"failing":0}`, r.stderr)
+		require.JSONEq(t, `{"handled":0,"retried":0,"dead_lettered":0,"discarded":0,"unconfirmed":0,"leases_lost":0,"abandoned":0,"killed":0,"late":0,"exit":0,"failing":0}`, r.stderr)
 	})
 }
 
@@ -171,7 +171,7 @@ func TestSubDoesNotWaitForEver(t *testing.T) {
 	start := time.Now()
 	r := s.end()
 	require.Less(t, time.Since(start), 5*time.Second)
-	require.Zero(t, r.code, "it was killed, and its event given back: "+r.stderr)
+	require.Equal(t, 3, r.code, "it was killed, and its event given back: "+r.stderr)
 	require.Equal(t, "begin\n", r.stdout)
 	r = b.ok("", "sub", "orders", "--group", "g", "--count", "1")
 	require.Equal(t, 1, r.events(t)[0].Attempt, "it was not its fault")
@@ -182,11 +182,12 @@ func TestSubKillsWhatTakesTooLong(t *testing.T) {
 	b.ok(numbered(1), "pub", "orders")
 	pids := filepath.Join(t.TempDir(), "pids")
 	start := time.Now()
-	r := b.failed(1, "sub", "orders", "--group", "g", "--idle-exit", "100ms", "--timeout", "200ms", "--attempts", "2", "--backoff", "5ms",
+	r := b.run("", "sub", "orders", "--group", "g", "--idle-exit", "100ms", "--timeout", "200ms", "--attempts", "2", "--backoff", "5ms",
 		"--exec", "sleep 100 & echo $! >>"+pids+"; sleep 101; echo end")
+	require.Equal(t, 2, r.code)
 	require.Less(t, time.Since(start), 20*time.Second)
 	require.Empty(t, r.stdout)
-	require.Contains(t, r.stderr, "handled 0, retried 1, dead-lettered 1, discarded 0\n")
+	require.Contains(t, r.stderr, "handled 0, retried 1, dead-lettered 1, discarded 0, killed 2\n")
 	dead, err := b.mem.Read(t.Context(), "orders.dlq", "", 10)
 	require.NoError(t, err)
 	require.Contains(t, dead[0].Headers.Get("eventbus-dead-error"), "ended by force: eventbus: handler ran longer than 200ms")
@@ -341,7 +342,7 @@ func TestSubThatCannotSettleFails(t *testing.T) {
 	b.ok(numbered(1), "pub", "orders")
 	b.b = settling{b.mem}
 	r := b.run("", "sub", "orders", "--group", "g", "--count", "1", "--drain", "200ms")
-	require.Equal(t, 1, r.code, r.stderr)
+	require.Equal(t, 3, r.code, r.stderr)
 	require.Contains(t, r.stderr, "handled 1, retried 0, dead-lettered 0, discarded 0, not confirmed 1, left unsettled 1\n")
 	require.Contains(t, r.stderr, "\neventbus: sub: drain: orders/g: handlers still running: 0, events unsettled: 1\n")
 }

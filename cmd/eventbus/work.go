@@ -32,8 +32,9 @@ import (
 type work struct {
 	stdout, stderr *lines.Writer
 	handler        eventbus.Handler
-	onReceive      bool         // whether events are acknowledged on receipt
-	quota          *quota.Quota // bounds how many events succeed; nil: no bound
+	shell          *shell.Handler // runs the command; nil: there is none
+	onReceive      bool           // whether events are acknowledged on receipt
+	quota          *quota.Quota   // bounds how many events succeed; nil: no bound
 	idleExit       time.Duration
 	patience       time.Duration // the most time to wait for an answer of the backend
 	idle           *idle.Watch
@@ -53,7 +54,7 @@ func newWork(cmd *cobra.Command, s *sub) (*work, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--exec: %w", err)
 		}
-		w.handler = w.run(h.Handle)
+		w.handler, w.shell = w.run(h.Handle), h
 	}
 	if s.count > 0 {
 		w.quota = quota.New(s.count, limiter.Both(s.options.MaxInFlight, 64<<20))
@@ -157,6 +158,9 @@ type account struct {
 	Unconfirmed  int64  `json:"unconfirmed"` // how many of the events above have no confirmed acknowledgement, and are redelivered
 	LeasesLost   int64  `json:"leases_lost"`
 	Abandoned    int64  `json:"abandoned"`
+	Killed       int64  `json:"killed"`               // commands that were ended by a signal
+	Late         int64  `json:"late"`                 // of these, at the end of the time for the drain
+	Exit         int    `json:"exit"`                 // the exit code
 	Failing      int    `json:"failing"`              // events that have failed and wait for another attempt
 	LastError    string `json:"last_error,omitempty"` // of the newest of Failing
 }
@@ -171,20 +175,32 @@ func (w *work) account(s *eventbus.Subscription) account {
 	if a.Failing = failing; failing > 0 {
 		a.LastError = newest[0].ID + ": " + newest[0].Error
 	}
+	if w.shell != nil {
+		a.Killed, a.Late = w.shell.Killed()
+	}
 	if !w.onReceive {
 		a.Unconfirmed = max(a.Handled+a.DeadLettered+a.Discarded-c.Acknowledged, 0)
 	}
 	return a
 }
 
-// err returns an error if acknowledgements were not confirmed. It leaves out events whose
-// lease was lost, because another member handles these. If done is set, sub has ended by
-// itself, and err also returns an error if events have failed for good.
-func (a account) err(done bool) error {
-	if open := a.Unconfirmed - a.LeasesLost; open > 0 {
-		return fmt.Errorf("not confirmed: %s; these events come again", count.Of(open, "acknowledgement"))
-	}
-	if failed := a.DeadLettered + a.Discarded; done && failed > 0 {
+// err returns an error that says why sub did not end clean. It leaves out events whose lease
+// was lost, because another member handles these. drained is the error of the drain. With
+// failOnDead, events that have failed for good are an error too.
+func (a account) err(drained error, failOnDead bool) error {
+	var left *eventbus.DrainError
+	switch failed := a.DeadLettered + a.Discarded; {
+	case errors.As(drained, &left):
+		return &exitError{drained, exitDrained}
+	case drained != nil:
+		return drained
+	case a.Unconfirmed > a.LeasesLost:
+		return fmt.Errorf("not confirmed: %s; these events come again", count.Of(a.Unconfirmed-a.LeasesLost, "acknowledgement"))
+	case a.Late > 0:
+		return &exitError{fmt.Errorf("the time for the drain was over: %s killed", count.Of(a.Late, "command")), exitDrained}
+	case a.Killed > 0:
+		return &exitError{fmt.Errorf("%s killed", count.Of(a.Killed, "command")), exitKilled}
+	case failOnDead && failed > 0:
 		return fmt.Errorf("%s failed for good", count.Of(failed, "event"))
 	}
 	return nil
@@ -205,6 +221,9 @@ func (a account) write(to io.Writer, asJSON bool) error {
 // String returns the counts as a line of text.
 func (a account) String() string {
 	s := fmt.Sprintf("handled %d, retried %d, dead-lettered %d, discarded %d", a.Handled, a.Retried, a.DeadLettered, a.Discarded)
+	if a.Killed > 0 {
+		s += fmt.Sprintf(", killed %d", a.Killed)
+	}
 	if a.Unconfirmed > 0 {
 		s += fmt.Sprintf(", not confirmed %d", a.Unconfirmed)
 	}

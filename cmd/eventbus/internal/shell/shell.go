@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -41,7 +42,12 @@ const (
 type Handler struct {
 	command        string
 	stdout, stderr *lines.Writer
+	killed, late   atomic.Int64
 }
+
+// Killed returns how many commands were ended by a signal. late is how many of them were ended
+// because the time for a drain was over.
+func (h *Handler) Killed() (all, late int64) { return h.killed.Load(), h.late.Load() }
 
 // New returns a Handler that passes on the output of its commands line by line.
 func New(command string, stdout, stderr *lines.Writer) (*Handler, error) {
@@ -82,6 +88,12 @@ func (h *Handler) verdict(ctx context.Context, err error, said string) error {
 		return nil
 	}
 	exit, ended := errors.AsType[*exec.ExitError](err)
+	if ctx.Err() != nil || ended && exit.ExitCode() < 0 { // by a signal
+		h.killed.Add(1)
+	}
+	if ctx.Err() != nil && errors.Is(context.Cause(ctx), eventbus.ErrShutdown) {
+		h.late.Add(1)
+	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("ended by force: %w", context.Cause(ctx))
 	}

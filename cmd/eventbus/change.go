@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/nearest"
+)
+
+// A change is a command that changes a topic or a group. If events may be lost, it asks
+// first, or needs --yes.
+type change struct {
+	connection
+	yes    bool
+	asJSON *bool
+}
+
+// An outcome is the result of a change that a command prints.
+type outcome struct {
+	Topic  string       `json:"topic"`
+	Group  string       `json:"group,omitempty"`
+	Done   string       `json:"done"`   // deleted or reset
+	Events survey.Count `json:"events"` // deleted: lost with it; reset: the group gets them now
+}
+
+// command makes a command that calls do with a bus. Its arguments are a topic and, if names is
+// 2, a group of it.
+func (c *change) command(cmd *cobra.Command, names int, do func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if names == 1 {
+			return topics(1, 1)(cmd, args)
+		}
+		if len(args) != 2 {
+			return fmt.Errorf("%s: needs a topic and a group: %s", cmd.Name(), cmd.UseLine())
+		}
+		if err := backend.CheckName(args[1]); err != nil {
+			return fmt.Errorf("%s: group %w", cmd.Name(), err)
+		}
+		return topics(1, 1)(cmd, args[:1])
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		defer func() {
+			if err != nil {
+				err = fmt.Errorf("%s %s: %w", cmd.Parent().Name(), cmd.Name(), err)
+			}
+		}()
+		bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+		if err != nil {
+			return err
+		}
+		defer c.close(cmd.Context(), bus)
+		group := ""
+		if names == 2 {
+			group = args[1]
+		}
+		return do(cmd.Context(), cmd, bus, args[0], group)
+	}
+	c.addFlags(cmd)
+	return cmd
+}
+
+// admin returns the backend's Admin. It returns an error if the topic, or the group unless it
+// is empty, does not exist.
+func (c *change) admin(ctx context.Context, b backend.Backend, topic, group string) (backend.Admin, error) {
+	admin, ok := backend.As[backend.Admin](b)
+	if !ok {
+		return nil, fmt.Errorf("this backend cannot change topics and groups: %w", errors.ErrUnsupported)
+	}
+	if err := requireTopics(ctx, b, topic); err != nil || group == "" {
+		return admin, err
+	}
+	groups, err := admin.Groups(ctx, topic)
+	if err == nil && !slices.Contains(groups, group) {
+		err = fmt.Errorf("%s has no group %q%s", topic, group, nearest.Hint("%s", group, groups))
+	}
+	return admin, err
+}
+
+// confirm returns nil if the user agrees to a change. It asks on a terminal. Otherwise
+// the flag --yes must be given.
+func (c *change) confirm(cmd *cobra.Command, would string) error {
+	if c.yes {
+		return nil
+	}
+	in, ok := cmd.InOrStdin().(*os.File)
+	if info, err := in.Stat(); !ok || err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return fmt.Errorf("this would %s: give --yes", would)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "This would %s. Go on? [y/N] ", would)
+	answer, _ := bufio.NewReader(in).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}
+
+// print prints an outcome.
+func (c *change) print(cmd *cobra.Command, o outcome, text string) error {
+	if *c.asJSON {
+		return writeJSON(cmd.OutOrStdout(), o)
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
+}
+
+// unsettled returns how many events a group has not settled.
+func unsettled(ctx context.Context, b backend.Backend, topic, group string) survey.Count {
+	s, err := backend.StatsOf(ctx, b, topic, group)
+	switch {
+	case err != nil:
+		return backend.Unknown
+	case s.Lag >= 0 && s.InFlight >= 0 && s.Delayed >= 0:
+		return survey.Count(s.Lag + s.InFlight + s.Delayed)
+	}
+	return backend.Unknown
+}
+
+// events writes a number of events, such as "12 events that billing has not settled".
+func events(n survey.Count, which string) string {
+	if n == backend.Unknown {
+		return "an unknown number of events " + which
+	}
+	return count.Of(int64(n), "event") + " " + which
+}
