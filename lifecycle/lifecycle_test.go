@@ -164,9 +164,9 @@ func TestAFullQueueDrops(t *testing.T) {
 		var hangs atomic.Bool
 		hangs.Store(true)
 		require.NoError(t, r.Start(t.Context(), stuck{lasting{b}, &hangs}))
-		tell(r.Observer(), "orders", 4)
-		synctest.Wait()                 // they are on their way
-		tell(r.Observer(), "orders", 9) // three of them are too many
+		tell(r.Observer(), "orders", 1)
+		synctest.Wait()                  // it is on its way
+		tell(r.Observer(), "orders", 12) // three of them are too many
 		require.Zero(t, time.Since(start))
 		require.EqualValues(t, 3, r.Dropped())
 		time.Sleep(6 * time.Second) // the first call has failed
@@ -178,8 +178,8 @@ func TestAFullQueueDrops(t *testing.T) {
 		require.NoError(t, r.Close(t.Context()))
 		require.Len(t, records(t, b, "orders"), 2)
 		require.Len(t, drops, 2)
-		require.Equal(t, drop{7, drops[0].err, 5 * time.Second}, drops[0], "three without room, four not stored")
-		require.EqualValues(t, 6, drops[1].records)
+		require.Equal(t, drop{4, drops[0].err, 5 * time.Second}, drops[0], "three without room, one not stored")
+		require.EqualValues(t, 9, drops[1].records)
 		require.GreaterOrEqual(t, drops[1].at, 15*time.Second, "at most one call in ten seconds")
 		tell(r.Observer(), "orders", 1)
 		require.EqualValues(t, 14, r.Dropped(), "after Close")
