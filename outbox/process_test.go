@@ -147,12 +147,33 @@ func (p *processes) freeze() {
 	p.t.Helper()
 	cmd := p.active()
 	require.NoError(p.t, cmd.Process.Signal(testproc.Freeze))
+	for p.isLocked() {
+		require.NoError(p.t, cmd.Process.Signal(testproc.Thaw))
+		cmd = p.active()
+		require.NoError(p.t, cmd.Process.Signal(testproc.Freeze))
+	}
 	others := slices.DeleteFunc(slices.Clone(p.all), func(c *exec.Cmd) bool { return c == cmd })
 	frozen := p.all
 	p.all = others
 	p.active()
 	p.all = frozen
 	require.NoError(p.t, cmd.Process.Signal(testproc.Thaw))
+}
+
+// isLocked reports whether no process can write. A process that is stopped in the middle of a
+// transaction keeps the lock of SQLite, so that nobody could take over.
+func (p *processes) isLocked() bool {
+	if p.r.db.Dialect != "sqlite" {
+		return false
+	}
+	db, err := sql.Open(p.r.db.Driver, strings.Replace(p.r.db.DSN, "busy_timeout(20000)", "busy_timeout(2000)", 1))
+	require.NoError(p.t, err)
+	defer db.Close()
+	tx, err := db.BeginTx(p.t.Context(), nil)
+	if err == nil {
+		err = tx.Rollback()
+	}
+	return err != nil
 }
 
 // newShop returns a rig for a test with processes.
