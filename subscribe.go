@@ -122,8 +122,8 @@ type SubscribeOptions struct {
 
 	// DeadLetterOnReceive sends an event that AckOnReceive has acknowledged and whose run
 	// fails to the dead-letter topic. By default it is discarded. While the dead letter cannot
-	// be stored, the bus tries again for the time of a lease, and then discards the event. The
-	// event is lost if the process ends before.
+	// be stored, the bus tries again for the time of a lease, and then discards the event.
+	// Meanwhile the event takes a place of MaxInFlight. It is lost if the process ends before.
 	DeadLetterOnReceive bool
 
 	// OnFailure says how events after a failed one are handled, with OrderByKey or

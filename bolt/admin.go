@@ -16,7 +16,7 @@ import (
 func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
 	const most = 1000
 	err = b.update(ctx, "maintain "+topic+"/"+name, func(t *txn) error {
-		next = time.Minute
+		next = 5 * time.Second // a full disk has room soon after events are settled
 		g, err := t.find(topic, name)
 		if err != nil {
 			return err

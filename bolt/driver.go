@@ -18,6 +18,11 @@ import (
 type Options struct {
 	MaxMessages int           // that a topic keeps; default 1,048,576
 	OnceWindow  time.Duration // how long Message.Once remembers an ID; default 2 minutes
+
+	// MinFree is how many bytes Publish leaves free, on the disk and in the file together, so
+	// that events can be settled on a full disk. Publish then fails with ErrFull. Default 64 MiB,
+	// or a twentieth of the disk if that is less. It has an effect on Linux and macOS.
+	MinFree int64
 }
 
 func (o Options) withDefaults() Options {
@@ -27,6 +32,7 @@ func (o Options) withDefaults() Options {
 	if o.OnceWindow <= 0 {
 		o.OnceWindow = 2 * time.Minute
 	}
+	o.MinFree = max(o.MinFree, 0)
 	return o
 }
 
@@ -35,7 +41,8 @@ func (o Options) withDefaults() Options {
 //	bolt:///var/lib/shop/events.db
 //	bolt:events.db?once_window=1h    in the folder of the process
 //
-// The parameters are the fields of [Options]: max_messages and once_window (such as "90s").
+// The parameters are the fields of [Options]: max_messages, once_window (such as "90s") and min_free
+// (such as "1GiB").
 // See [Open] for a file that is open already.
 type Driver struct{}
 
@@ -91,6 +98,7 @@ func parse(u *url.URL) (path string, o Options, err error) {
 	}
 	err = brokerurl.Table{
 		"max_messages": brokerurl.Count(&o.MaxMessages, 1),
+		"min_free":     brokerurl.Size(&o.MinFree),
 		"once_window":  brokerurl.Duration(&o.OnceWindow),
 	}.Parameters(u)
 	return filepath.FromSlash(path), o, err

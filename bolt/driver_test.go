@@ -21,7 +21,7 @@ func TestDriver(t *testing.T) {
 	}{
 		"bolt://" + filepath.ToSlash(filepath.Join(folder, "a.db")): {"a.db", Options{}},
 		"bolt:" + filepath.ToSlash(filepath.Join(folder, "b.db")):   {"b.db", Options{}},
-		"bolt:c.db?max_messages=2&once_window=90s":                  {"c.db", Options{MaxMessages: 2, OnceWindow: 90 * time.Second}},
+		"bolt:c.db?max_messages=2&once_window=90s&min_free=1MiB":    {"c.db", Options{MaxMessages: 2, OnceWindow: 90 * time.Second, MinFree: 1 << 20}},
 		"bolt:./d%20e.db": {"d e.db", Options{}},
 		"bolt://" + filepath.ToSlash(filepath.Join(folder, "f%3F.db")): {"f?.db", Options{}},
 	} {

@@ -66,7 +66,7 @@ func (s *store) view(ctx context.Context, f func(*txn) error) error {
 			return unopened(err)
 		}
 		defer tx.Rollback() //nolint:errcheck // it was only read
-		return classed(f(newTxn(tx)))
+		return classed(f(newTxn(tx, nil)))
 	})
 }
 
@@ -105,9 +105,10 @@ func (s *store) try(calls []*call) (bad int, err error) {
 			_ = tx.Rollback() // after a commit there is nothing to roll back
 		}
 	}()
+	var r room
 	wrote := false
 	for i, c := range calls {
-		t := newTxn(tx)
+		t := newTxn(tx, &r)
 		if c.err = classed(cmp.Or(c.run(t), t.err)); c.err != nil && t.wrote {
 			return i, nil
 		}

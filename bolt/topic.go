@@ -91,6 +91,9 @@ func (t *topic) store(m *backend.Message, o Options) error {
 	case t.depth() >= uint64(o.MaxMessages):
 		return fmt.Errorf("%w: the topic has %d messages", backend.ErrFull, o.MaxMessages)
 	}
+	if err := t.room.take(t.txn, m.Size(), o.MinFree); err != nil {
+		return err
+	}
 	offset := t.next(t.log)
 	t.put(t.log, pack(offset), encode(m, now))
 	t.next(t.root) // adds one to depth

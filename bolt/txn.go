@@ -13,12 +13,13 @@ type txn struct {
 	*bbolt.Tx
 	topics *bbolt.Bucket
 	used   *bbolt.Bucket // its sequence is the highest offset of all deleted topics
+	room   *room         // of the transaction
 	wrote  bool
 	err    error
 }
 
-func newTxn(tx *bbolt.Tx) *txn {
-	return &txn{Tx: tx, topics: tx.Bucket([]byte("topics")), used: tx.Bucket([]byte("used"))}
+func newTxn(tx *bbolt.Tx, r *room) *txn {
+	return &txn{Tx: tx, room: r, topics: tx.Bucket([]byte("topics")), used: tx.Bucket([]byte("used"))}
 }
 
 func (t *txn) note(err error) {
