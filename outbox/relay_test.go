@@ -111,6 +111,11 @@ func TestRefusedEvents(t *testing.T) {
 		s, err := r.Stats(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 3, s.Refused)
+		require.Eventually(t, func() bool { // each is told after its row was set aside
+			mu.Lock()
+			defer mu.Unlock()
+			return len(told) == 3
+		}, 5*time.Second, time.Millisecond)
 		require.EqualValues(t, 3, r.Counts().Refused)
 		var listed []outbox.Refused
 		for e, err := range r.Refused(t.Context()) {
