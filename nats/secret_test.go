@@ -150,9 +150,9 @@ func TestBackendsHideTheSecret(t *testing.T) {
 			}), &slog.HandlerOptions{Level: slog.LevelDebug}))
 			bus, err := eventbus.Open(t.Context(), raw, eventbus.Options{Observer: observer.Slog(logger), PublishTimeout: 500 * time.Millisecond}, nats.Driver{})
 			require.NoError(t, err)
+			requireHidden(t, row.secret, bus) // before its goroutines begin, because fmt reads without locks
 			_, err = bus.Subscribe(t.Context(), "logged", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
 			require.NoError(t, err)
-			requireHidden(t, row.secret, bus)
 			harm := func() {
 				for _, err := range []error{
 					bus.Publish(t.Context(), "logged", &eventbus.Event{}), bus.Ready(t.Context()),
@@ -169,6 +169,7 @@ func TestBackendsHideTheSecret(t *testing.T) {
 			server.Configure(row.config)
 			require.Eventually(t, func() bool { return bus.Ready(t.Context()) == nil }, 30*time.Second, 20*time.Millisecond)
 			require.NoError(t, bus.Shutdown(t.Context()))
+			requireHidden(t, row.secret, bus)
 			mu.Lock()
 			defer mu.Unlock()
 			require.NotEmpty(t, log.String())
