@@ -91,7 +91,8 @@ func TestAServerThatDies(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		await(t, "one is handled", func() bool { return strings.Count(out.String(), "\n") == 1 })
 		b.Kill()
-		await(t, "it says so", func() bool { return strings.Contains(errs.String(), "receive failed") })
+		// The first failed call is told: a read, or a look for scheduled events.
+		await(t, "it says so", func() bool { return strings.Contains(errs.String(), ` failed" topic=orders`) })
 		r := runOnReal(t, numbered(1), "pub", "orders", "--connect-timeout", "300ms")
 		require.Equal(t, 1, r.code)
 		require.True(t, strings.HasPrefix(r.stderr, "eventbus: pub: "), r.stderr)
