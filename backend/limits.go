@@ -31,6 +31,10 @@ type Limits struct {
 	// Positions means that Publish stores a message at its [Message].AtPosition.
 	Positions bool
 
+	// Receivers is the most members of one subscription with many topics that should wait in
+	// Receive at the same time, because each needs a connection. Zero means any number.
+	Receivers int
+
 	// Publishers is the number of calls of Publish that the bus makes at the same time,
 	// because more would not be faster. Zero means 4. A store with one writer states 1. Calls
 	// that have not returned after 100 ms do not count, so that a part of the broker that

@@ -20,6 +20,7 @@ import (
 //	oneof    the words that are its possible values, separated by commas
 //	example  a possible value, as it would be written, if there is no default
 //	required "true" if the key must be given
+//	or       the key that is given in place of this one
 //	each     for a mapping with names as keys: the meaning of one entry, a sentence
 type model struct {
 	Bus bus `key:"bus" required:"true" doc:"The bus."`
@@ -56,7 +57,8 @@ type schedule struct {
 }
 
 type subscription struct {
-	Topic               name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
+	Topic               topic      `key:"topic" required:"true" or:"topics" example:"shop.orders" doc:"The topic to consume, or a pattern such as shop.* (one part) or shop.> (one or more parts). Topics that match it and appear later are consumed too."`
+	Topics              []topic    `key:"topics" option:"SubscribeOptions.Topics" example:"shop.orders, shop.refunds.*" doc:"A list of topics and patterns to consume together, within the same limits, in place of topic."`
 	Group               name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
 	Ack                 ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
 	Order               order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
@@ -92,11 +94,11 @@ type retry struct {
 
 // A field describes one key of the model, by the tags of a struct field.
 type field struct {
-	key, doc, fallback, example, least, none, each string
-	options, words                                 []string
-	required                                       bool
-	index                                          int
-	typ                                            reflect.Type
+	key, doc, fallback, example, least, none, each, or string
+	options, words                                     []string
+	required                                           bool
+	index                                              int
+	typ                                                reflect.Type
 }
 
 // fields returns the keys that the struct type t of the model has.
@@ -106,7 +108,7 @@ func fields(t reflect.Type) []*field {
 		f := t.Field(i)
 		list[i] = &field{
 			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), fallback: f.Tag.Get("default"), example: f.Tag.Get("example"),
-			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"),
+			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"), or: f.Tag.Get("or"),
 			options: split(f.Tag.Get("option")), words: split(f.Tag.Get("oneof")),
 			required: f.Tag.Get("required") != "", index: i, typ: f.Type,
 		}
@@ -148,6 +150,7 @@ func (b *bus) options() eventbus.Options {
 func (s *subscription) options() eventbus.SubscribeOptions {
 	return eventbus.SubscribeOptions{
 		Group:          string(s.Group),
+		Topics:         s.topics(),
 		Ack:            eventbus.AckMode(s.Ack),
 		Order:          eventbus.Order(s.Order),
 		OnFailure:      eventbus.OnFailure(s.OnFailure),
@@ -172,6 +175,14 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 		DeadLetterOnReceive: bool(s.DeadLetterOnReceive),
 		DeadLetter:          string(s.DeadLetter),
 	}
+}
+
+// topics returns the list of topics; nil: there is a single topic or pattern.
+func (s *subscription) topics() (list []string) {
+	for _, t := range s.Topics {
+		list = append(list, string(t))
+	}
+	return list
 }
 
 // options returns the batch options that the file can set.

@@ -141,7 +141,7 @@ func plainOptions(o eventbus.Options) eventbus.Options {
 // samples has a value other than the default for each key that sets an option.
 var samples = map[string]string{
 	"service": "x", "instance": "x", "open_timeout": "7s", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_payload": "7KiB", "max_pending": "7", "max_pending_bytes": "7MB", "when_full": "reject",
-	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
+	"group": "x", "topics": "[x, 'y.*']", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "dead_letter_on_receive": "true", "retry.rules": "{x: {attempts: 7}}",
 	"limits.redelivered": "3",
@@ -166,8 +166,10 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		if strings.HasPrefix(o.field, "Options.") {
 			file = fmt.Sprintf("bus: {url: 'mem:', %s: %s, subscriptions: {s: {topic: t, group: g}}}", key, text)
 		} else {
-			group := ", group: g"
+			group, topic := ", group: g", "topic: t"
 			switch key {
+			case "topics":
+				group, topic = "group: g", ""
 			case "group":
 				group = ""
 			case "limits":
@@ -175,7 +177,7 @@ func TestEachKeySetsItsOption(t *testing.T) {
 			case "dead_letter_on_receive":
 				group += ", ack: on-receive"
 			}
-			file = fmt.Sprintf("bus: {url: 'mem:', subscriptions: {s: {topic: t%s, %s: %s}}}", group, key, text)
+			file = fmt.Sprintf("bus: {url: 'mem:', subscriptions: {s: {%s%s, %s: %s}}}", topic, group, key, text)
 		}
 		c, err := Parse("f", []byte(file), nil)
 		require.NoError(t, err, file)
@@ -259,12 +261,18 @@ func table(t reflect.Type, path string) string {
 			continue
 		}
 		noun, fallback := "names, see below", "–"
+		if f.typ.Kind() == reflect.Slice {
+			item, _ := asLeaf(reflect.New(f.typ.Elem()).Elem())
+			noun = "list: " + item.noun(f)
+		}
 		if isLeaf {
 			noun = strings.ReplaceAll(l.noun(f), "(discard)", "`(discard)`")
 		}
 		switch file, _ := f.file(); {
 		case f.required && file != "" && f.typ == reflect.TypeFor[secret]():
 			fallback = "this or `" + file + "` is required"
+		case f.or != "":
+			fallback = "this or `" + f.or + "` is required"
 		case f.required:
 			fallback = "required"
 		case f.fallback != "":

@@ -11,6 +11,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
 // A text is any text on one line.
@@ -53,6 +54,24 @@ func (*name) schema(*field) schema {
 	return schema{"type": "string", "pattern": "^" + namePattern + "$", "maxLength": backend.MaxName}
 }
 func (*name) form() form { return words }
+
+// A topic is the name of a topic, or a pattern, see eventbus.Bus.Subscribe.
+type topic string
+
+func (n *topic) parse(s string, _ *field) error {
+	if pattern.Check(s) != nil {
+		return fmt.Errorf("%w; in a pattern a part is * or, at the end, >", errBadName)
+	}
+	*n = topic(s)
+	return nil
+}
+
+func (*topic) noun(*field) string { return "name or pattern" }
+func (*topic) schema(*field) schema {
+	const part = `([A-Za-z0-9_-]+|\*)`
+	return schema{"type": "string", "pattern": `^(` + part + `(\.` + part + `)*(\.>)?|>)$`, "maxLength": backend.MaxName}
+}
+func (*topic) form() form { return words }
 
 // A secret is a URL that may hold a password. The URL is in a function, so that printing
 // the secret cannot show it.

@@ -50,6 +50,7 @@ type Engine struct {
 	publisher *publish.Publisher
 	dropped   atomic.Int64
 	outage    outage.Outage
+	discovery discovery
 	failed    chan error // see Failed
 
 	instance, incarnation string // of the members; both empty: none
@@ -57,11 +58,11 @@ type Engine struct {
 	mu      sync.Mutex
 	closing bool
 	subs    map[*Subscription]struct{}
-	jobs    map[[2]string]*recurring // maintenance, by topic and group
-	movers  map[string]*mover        // of scheduled events, by topic
-	down    chan struct{}            // closed when Shutdown has ended
-	left    []Abandoned              // result of Shutdown; valid after down is closed
-	downErr error                    // result of Shutdown; valid after down is closed
+	jobs    map[[2]string]*job // maintenance, by topic and group
+	movers  map[string]*mover  // of scheduled events, by topic
+	down    chan struct{}      // closed when Shutdown has ended
+	left    []Abandoned        // result of Shutdown; valid after down is closed
+	downErr error              // result of Shutdown; valid after down is closed
 }
 
 // New returns an Engine for b. Shutdown closes b.
@@ -72,13 +73,14 @@ func New(b backend.Backend, o Options) *Engine {
 		notifier: newNotifier(o.Observer),
 		failed:   make(chan error, 1),
 		subs:     map[*Subscription]struct{}{},
-		jobs:     map[[2]string]*recurring{},
+		jobs:     map[[2]string]*job{},
 		movers:   map[string]*mover{},
 		down:     make(chan struct{}),
 	}
 	if o.Instance != "" {
 		e.instance, e.incarnation = o.Instance, rand.Text()
 	}
+	e.discovery.init(e)
 	o.Publish.NewBackoff, o.Publish.Outage = newBackoff, &e.outage
 	e.publisher = publish.New(b, o.Publish)
 	return e
@@ -203,36 +205,55 @@ func (e *Engine) join(s *Subscription) error {
 		return backend.ErrClosed
 	}
 	e.subs[s] = struct{}{}
-	e.maintain(s.Topic, s.Group)
-	e.move(s.Topic)
+	for topic := range s.feeds.byTopic { // nobody else uses it yet
+		e.hold(topic, s.Group)
+	}
+	if s.searches() {
+		e.discovery.begin()
+	}
+	s.turns.share(len(s.feeds.byTopic))
 	s.start()
 	return nil
 }
 
-// leave forgets s. If s is the last subscription of its group, leave ends the maintenance and
-// waits for a run under way. If s is the last one of its topic, the same is done with the
-// mover of the topic.
+// joinTopic notes that a subscription of the group has found topic.
+func (e *Engine) joinTopic(topic, group string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hold(topic, group)
+}
+
+// hold starts the jobs for a topic, or counts another user of them. The caller holds mu.
+func (e *Engine) hold(topic, group string) {
+	e.maintain(topic, group)
+	e.move(topic)
+}
+
+// leave forgets s, and ends the jobs that only s used.
 func (e *Engine) leave(s *Subscription) {
 	e.mu.Lock()
 	delete(e.subs, s)
-	key := [2]string{s.Topic, s.Group}
-	j, m := e.jobs[key], e.movers[s.Topic]
-	if m != nil && m.held > 0 {
-		m = nil
+	e.mu.Unlock()
+	for _, f := range s.feeds.all() {
+		e.leaveTopic(f.topic, s.Group)
 	}
-	for other := range e.subs {
-		if other.Topic == s.Topic {
-			m = nil
-			if other.Group == s.Group {
-				j = nil
-			}
-		}
+	if s.searches() {
+		e.discovery.end()
 	}
+}
+
+// leaveTopic undoes joinTopic. After the last subscription of a group it ends the maintenance,
+// and after the last one of a topic its mover. It waits for a run under way.
+func (e *Engine) leaveTopic(topic, group string) {
+	e.mu.Lock()
+	key := [2]string{topic, group}
+	j, m := e.jobs[key], e.unmove(topic)
 	if j != nil {
-		delete(e.jobs, key)
-	}
-	if m != nil {
-		delete(e.movers, s.Topic)
+		if j.users--; j.users > 0 {
+			j = nil
+		} else {
+			delete(e.jobs, key)
+		}
 	}
 	e.mu.Unlock()
 	if j != nil {

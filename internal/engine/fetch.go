@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -17,42 +16,49 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A fetcher receives events from the backend. Its goroutine owns anew; mu guards the fields
-// below it.
+// A fetcher receives the events of a topic. Its goroutine owns anew and brought. The lock of the
+// feeds guards pause.
 type fetcher struct {
-	sub   *Subscription
-	ctx   context.Context // done after a drain has begun
-	stop  context.CancelCauseFunc
-	ended chan struct{} // closed when the goroutine has ended
-	room  chan struct{} // gets a value when the ledger wants more messages
+	*feed
+	ctx  context.Context // done after a drain has begun
+	room chan struct{}   // gets a value when the ledger wants more messages
 
-	anew bool // the group was made anew, and no Receive has succeeded since
+	anew    bool // the group was made anew, and no Receive has succeeded since
+	brought int  // how many events the last Receive has brought
 
-	mu      sync.Mutex
-	pause   context.CancelFunc // cancels the Receive under way, or the wait for it
-	resumed chan struct{}      // open while paused, closed otherwise
+	pause context.CancelFunc // cancels the Receive under way, or the wait for it
 }
 
-func newFetcher(s *Subscription) *fetcher {
-	f := &fetcher{sub: s, ended: make(chan struct{}), room: make(chan struct{}, 1), resumed: make(chan struct{})}
-	f.ctx, f.stop = context.WithCancelCause(context.Background())
-	close(f.resumed)
-	return f
+func newFetcher(f *feed) *fetcher {
+	return &fetcher{feed: f, ctx: f.sub.ctx, room: make(chan struct{}, 1)}
 }
 
-// fetch receives events until a drain begins or heal ends the subscription. It never asks
-// for more than the limiter grants. It waits for each Receive to return.
+// fetch receives events until a drain begins or heal ends the subscription or the feed. It
+// never asks for more than the limiter grants. It waits for each Receive to return.
 func (f *fetcher) fetch() {
-	defer close(f.ended)
 	again := newBackoff()
-	for goesOn := true; goesOn && f.ctx.Err() == nil; {
+	for goesOn := f.begin(again); goesOn && f.ctx.Err() == nil; {
+		if f.sub.turns != nil && f.sub.Order == Total {
+			f.awaitRoom(f.ctx) // before the turn, because it may be that only this topic has no room
+		}
+		own, ok := f.sub.turns.take(f.ctx, f.brought > 0)
+		if !ok {
+			return
+		}
 		ctx, end, paused := f.session()
 		if paused {
+			f.sub.turns.leaves(own)
 			f.awaitResume()
 			continue
 		}
-		if g := f.awaitGrant(ctx); g.Messages > 0 {
-			err := f.receive(ctx, g)
+		g := f.awaitGrant(ctx, own)
+		var err error
+		if g.Messages > 0 {
+			f.sub.turns.begin(own, end)
+			err = f.receive(ctx, g)
+		}
+		f.sub.turns.leaves(own)
+		if g.Messages > 0 {
 			goesOn = f.goesOn(ctx, err, again)
 		}
 		end()
@@ -82,9 +88,9 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 // context ends after a third of a lease. So an event has most of its lease left when it
 // arrives, because a lease is counted from the call of Receive. The caller calls end.
 func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !isClosed(f.resumed) {
+	f.sub.feeds.mu.Lock()
+	defer f.sub.feeds.mu.Unlock()
+	if !isClosed(f.sub.feeds.resumed) {
 		return nil, nil, true
 	}
 	ctx, f.pause = context.WithTimeout(f.ctx, f.sub.Lease/3)
@@ -93,48 +99,21 @@ func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 
 // endRead cancels the Receive under way. The fetcher then makes the next one.
 func (f *fetcher) endRead() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.sub.feeds.mu.Lock()
+	defer f.sub.feeds.mu.Unlock()
 	if f.pause != nil {
 		f.pause()
 	}
 }
 
 func (f *fetcher) awaitResume() {
-	f.mu.Lock()
-	resumed := f.resumed
-	f.mu.Unlock()
+	f.sub.feeds.mu.Lock()
+	resumed := f.sub.feeds.resumed
+	f.sub.feeds.mu.Unlock()
 	select {
 	case <-resumed:
 	case <-f.ctx.Done():
 	}
-}
-
-// Pause stops receiving events until Resume. Held events are still handled.
-func (s *Subscription) Pause() {
-	f := s.fetcher
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !isClosed(f.resumed) {
-		return
-	}
-	f.resumed = make(chan struct{})
-	if f.pause != nil {
-		f.pause()
-	}
-	s.status.enter(observer.Paused, nil) // before unlock, so that a later Resume wins
-}
-
-// Resume ends a Pause.
-func (s *Subscription) Resume() {
-	f := s.fetcher
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if isClosed(f.resumed) {
-		return
-	}
-	close(f.resumed)
-	s.status.enter(observer.Running, nil)
 }
 
 // wake wakes the fetcher if it waits for room.
@@ -145,14 +124,20 @@ func (f *fetcher) wake() {
 	}
 }
 
+// wanted returns how many messages the ledger wants now. If it wants none, room gets a value
+// later.
+func (f *fetcher) wanted() int {
+	b := &f.sub.book
+	b.lock()
+	defer b.unlock()
+	return b.Wanted(f.attachment.Load().book)
+}
+
 // awaitRoom waits until the ledger wants messages, and returns how many. It returns 0 when
 // ctx is done.
 func (f *fetcher) awaitRoom(ctx context.Context) int {
-	for b := &f.sub.book; ctx.Err() == nil; {
-		b.lock()
-		n := b.Wanted(f.sub.attachment.Load().book)
-		b.unlock()
-		if n > 0 {
+	for ctx.Err() == nil {
+		if n := f.wanted(); n > 0 {
 			return n
 		}
 		select {
@@ -163,29 +148,74 @@ func (f *fetcher) awaitRoom(ctx context.Context) int {
 	return 0
 }
 
+// reserve returns how many of n messages a Receive in the turn own asks for. It will probably
+// bring as many as the one before it, so that other topics have less room meanwhile. Room for one
+// message is not reserved: most Receives wait for one.
+func (f *fetcher) reserve(own *turn, n int) int {
+	if !own.busy {
+		return 1
+	}
+	b := &f.sub.book
+	b.lock()
+	defer b.unlock()
+	b.Asking(f.attachment.Load().book, max(min(n, f.brought)-1, 0))
+	return n
+}
+
+// acquire asks the limiter for places. If it has to wait, Receives of other topics may end for
+// it.
+func (f *fetcher) acquire(ctx context.Context, n int) (g limiter.Grant, err error) {
+	if f.sub.turns == nil {
+		return f.sub.Limiter.Acquire(ctx, n)
+	}
+	g, err = f.sub.Limiter.Acquire(atOnce, n)
+	if g.Messages > 0 || !errors.Is(err, context.Canceled) {
+		return g, err
+	}
+	f.sub.turns.hungers(func() { g, err = f.sub.Limiter.Acquire(ctx, n) })
+	return g, err
+}
+
+// atOnce is a context that is done, for a call that must not wait.
+var atOnce = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
 // awaitGrant waits for room in the ledger and for the limiter. It returns how many messages the
-// fetcher may receive; none if ctx is done or the limiter grants none.
-func (f *fetcher) awaitGrant(ctx context.Context) limiter.Grant {
-	n := f.awaitRoom(ctx)
+// fetcher may receive; none if ctx is done or the limiter grants none. Of several topics, one
+// without events asks for one message, so that its Receive takes little room while it waits.
+func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
+	n := f.wanted()
+	if n == 0 && own != nil && f.sub.Order == Total {
+		return limiter.Grant{}
+	}
+	if n == 0 {
+		f.sub.turns.hungers(func() { n = f.awaitRoom(ctx) })
+	}
 	if n == 0 {
 		return limiter.Grant{}
 	}
-	granted, err := f.sub.Limiter.Acquire(ctx, n)
+	if own != nil {
+		n = f.reserve(own, n)
+	}
+	granted, err := f.acquire(ctx, n)
 	if err == nil {
-		f.sub.status.clear(limited)
-		f.sub.status.clear(noPlace)
+		f.sub.status.clear(limited, nil)
+		f.sub.status.clear(noPlace, nil)
 	}
 	if err == nil || ctx.Err() != nil {
 		return granted
 	}
 	if w, ok := errors.AsType[*limiter.WaitError](err); ok {
-		f.sub.status.trouble(limited, err)
+		f.sub.status.trouble(limited, nil, err)
 		sleep(ctx, max(time.Until(w.Until), emptyRead))
 		return granted
 	}
 	err = fmt.Errorf("limiter: %w", err)
-	f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
-	f.sub.status.trouble(noPlace, err)
+	f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
+	f.sub.status.trouble(noPlace, nil, err)
 	sleep(ctx, time.Second)
 	return granted
 }
@@ -196,7 +226,7 @@ const emptyRead = 5 * time.Millisecond
 
 // receive asks for the messages that g grants, and gives the deliveries to the ledger.
 func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
-	a := f.sub.attachment.Load()
+	a := f.attachment.Load()
 	asked := f.sub.tick()
 	start := time.Now()
 	n := g.Messages
@@ -208,7 +238,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	// A Receive that was ended may not have looked, and one may have reached its bound in bytes.
 	all := err == nil && ctx.Err() == nil && (len(ds) == 0 || g.Bytes <= 0 && len(ds) < n)
 	if len(ds) > n {
-		f.sub.notifier.failed(observer.Receive, f.sub.about(), len(ds)-n,
+		f.sub.notifier.failed(observer.Receive, f.about(), len(ds)-n,
 			fmt.Errorf("eventbus: the driver returned %d, asked for %d: the rest is left to its lease", len(ds), n))
 		ds = ds[:n]
 	}
@@ -217,6 +247,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		size += ds[i].Size()
 	}
 	f.sub.Limiter.Fill(g, len(ds), int64(size))
+	f.brought = len(ds)
 	switch {
 	case len(ds) > 0:
 		f.accept(a, ds, size, ledger.Receipt{Asked: asked, All: all}, took)
@@ -227,11 +258,21 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		if early := time.Until(f.sub.time(asked).Add(emptyRead)); early > 0 {
 			sleep(ctx, early)
 		}
+	case f.sub.turns != nil:
+		f.unread(a)
 	}
 	if err == nil {
-		f.sub.status.clear(noReceive)
+		f.sub.status.clear(noReceive, f.feed)
 	}
 	return err
+}
+
+// unread frees the room that reserve has reserved for a Receive without deliveries.
+func (f *fetcher) unread(a *attachment) {
+	b := &f.sub.book
+	b.lock()
+	defer b.unlock()
+	b.Unread(a.book)
 }
 
 // accept gives deliveries that have arrived, with a total size of size bytes, to the ledger.
@@ -239,7 +280,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledger.Receipt, took time.Duration) {
 	s := f.sub
 	if len(ds) > 0 {
-		info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds), Bytes: size}
+		info := observer.Received{Topic: f.topic, Group: s.Group, Events: len(ds), Bytes: size}
 		for i := range ds {
 			if ds[i].Redelivered {
 				info.Redelivered++
@@ -290,8 +331,4 @@ func (x *runner) open(h *Hold) {
 func (x *runner) judge(h *Hold) {
 	s := x.sub
 	h.Unfit, h.Suspect = s.unfit(h), s.Policy.suspect(h)
-}
-
-func (s *Subscription) about() observer.About {
-	return observer.About{Topic: s.Topic, Group: s.Group}
 }

@@ -14,16 +14,26 @@ const (
 	maintenanceTimeout = 30 * time.Second
 )
 
+// A job is a recurring job that several subscriptions share.
+type job struct {
+	*recurring
+	users int // guarded by Engine.mu
+}
+
 // maintain starts to call the backend's Maintainer, if there is one, for a topic and group.
 // Subscriptions to the same group share one job. The caller holds mu.
 func (e *Engine) maintain(topic, group string) {
 	m, ok := backend.As[backend.Maintainer](e.backend)
 	key := [2]string{topic, group}
+	if j := e.jobs[key]; j != nil {
+		j.users++
+	}
 	if !ok || e.jobs[key] != nil {
 		return
 	}
 	again := newBackoff()
-	e.jobs[key] = recur(firstMaintenance, func(r *recurring) {
+	e.jobs[key] = &job{users: 1}
+	e.jobs[key].recurring = recur(firstMaintenance, func(r *recurring) {
 		start, next := time.Now(), time.Duration(0)
 		ctx, cancel := context.WithTimeout(r.ctx, maintenanceTimeout)
 		defer cancel()
