@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -110,26 +111,84 @@ func (d *discovery) begin() {
 		if r.ctx.Err() != nil {
 			return
 		}
-		subs, _ := d.engine.subscriptions()
-		for _, s := range subs {
-			if s.searches() {
-				s.found(topics, err)
-			}
-		}
+		d.tell(topics, err)
 		r.in(max(searchEvery, searchShare*took))
 	})
 }
 
-// found adds the topics that match a pattern, or notes the error of their list.
-func (s *Subscription) found(topics []string, err error) {
-	if err == nil {
+// tell tells the subscriptions with a pattern which topics there are, or the error of the list.
+// If several find the same topic, they gather.
+func (d *discovery) tell(topics []string, err error) {
+	subs, _ := d.engine.subscriptions()
+	news := map[string][]*feed{}
+	for _, s := range subs {
+		if !s.searches() {
+			continue
+		}
+		if err != nil {
+			s.notFound(err)
+			continue
+		}
 		s.status.clear(noTopics, nil)
-		s.feeds.found(topics)
-		return
+		for _, f := range s.feeds.found(topics) {
+			news[f.topic] = append(news[f.topic], f)
+		}
 	}
+	for _, found := range news {
+		g := newGathering(len(found))
+		for _, f := range found {
+			f.gathering = g
+		}
+		for _, f := range found {
+			f.sub.feeds.startFound(f)
+		}
+	}
+}
+
+func (s *Subscription) notFound(err error) {
 	err = fmt.Errorf("list topics: %w", err)
 	s.notifier.failed(observer.Receive, observer.About{Topic: s.Topic, Group: s.Group}, 0, err)
 	s.status.trouble(noTopics, nil, err)
+}
+
+// A gathering lets the groups that have found a topic receive only when each of them has
+// attached. Some backends remove an event as soon as all groups have settled it, and the later
+// group would not get it.
+type gathering struct {
+	left atomic.Int32
+	all  chan struct{} // closed when all have arrived
+}
+
+const longestGathering = time.Second // a topic does not wait longer for a group that cannot attach
+
+// newGathering returns a gathering of n feeds; nil: there is only one.
+func newGathering(n int) *gathering {
+	if n < 2 {
+		return nil
+	}
+	g := &gathering{all: make(chan struct{})}
+	g.left.Store(int32(n))
+	return g
+}
+
+// arrive notes that a feed has tried to attach, or will not.
+func (g *gathering) arrive() {
+	if g != nil && g.left.Add(-1) == 0 {
+		close(g.all)
+	}
+}
+
+// wait waits for the others.
+func (g *gathering) wait(ctx context.Context) {
+	if g == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestGathering)
+	defer cancel()
+	select {
+	case <-g.all:
+	case <-ctx.Done():
+	}
 }
 
 // end ends the job if no subscription has a pattern.

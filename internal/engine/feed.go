@@ -22,6 +22,7 @@ type feed struct {
 	start      backend.Start // where its group begins if it is new
 
 	attachment atomic.Pointer[attachment] // nil until open has succeeded
+	gathering  *gathering                 // of the groups that have found the topic; nil: there is none
 	fetcher    *fetcher
 	settler    *settler
 

@@ -129,25 +129,35 @@ func (l *feeds) start() {
 	}
 }
 
-// found adds a feed for each of topics that matches and has none, unless a drain has begun. It
-// calls the engine with the lock of l, and no other function takes these locks in the other order.
-func (l *feeds) found(topics []string) {
+// found adds a feed for each of topics that matches and has none, unless a drain has begun. The
+// caller starts them. It calls the engine with the lock of l, and no other function takes these
+// locks in the other order.
+func (l *feeds) found(topics []string) (news []*feed) {
 	s := l.sub
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, name := range topics {
-		if !s.Matches(name) {
+		if s.ctx.Err() != nil || l.byTopic[name] != nil || !s.Matches(name) {
 			continue
 		}
-		l.mu.Lock()
-		f := l.byTopic[name]
-		if news := f == nil && s.ctx.Err() == nil; news {
-			f = newFeed(s, name, backend.StartEarliest, true) // it has appeared since Subscribe
-			f.fetcher.brought = 1                             // it has events, which should wait for no round
-			l.byTopic[name] = f
-			s.engine.joinTopic(name, s.Group)
-			s.turns.share(len(l.byTopic))
-			l.fetching.Go(f.fetcher.fetch)
-		}
-		l.mu.Unlock()
+		f := newFeed(s, name, backend.StartEarliest, true) // it has appeared since Subscribe
+		f.fetcher.brought = 1                              // it has events, which should wait for no round
+		l.byTopic[name] = f
+		s.engine.joinTopic(name, s.Group)
+		news = append(news, f)
+	}
+	s.turns.share(len(l.byTopic))
+	return news
+}
+
+// startFound starts the fetcher of a feed that was found, unless a drain has begun.
+func (l *feeds) startFound(f *feed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sub.ctx.Err() == nil {
+		l.fetching.Go(f.fetcher.fetch)
+	} else {
+		f.gathering.arrive()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -74,11 +75,15 @@ func (f *fetcher) isGone(why error) bool {
 // begin attaches to a topic that was found while s runs, or that could not be attached before.
 // After a failure it tries again. It reports whether the fetcher continues.
 func (f *fetcher) begin(again *backoff.ExponentialBackOff) bool {
+	defer f.gathering.wait(f.ctx)
+	arrive := sync.OnceFunc(f.gathering.arrive)
+	defer arrive()
 	for f.attachment.Load() == nil {
 		if f.ctx.Err() != nil {
 			return false
 		}
 		err := f.beginOnce()
+		arrive()
 		switch {
 		case err == nil:
 			again.Reset()

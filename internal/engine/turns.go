@@ -8,23 +8,27 @@ import (
 )
 
 // turns lets the topics of a subscription read in turn, because a Receive that waits takes a
-// place of the limiter, and often a connection. It gives as many turns as may go on at the same
-// time. A turn is one Receive. While a topic waits for its turn or for a place, a Receive that
-// has brought nothing for the length of a turn ends. So each topic is read once in a round,
-// which takes about a second.
+// place of the limiter, and often a connection. A turn is one Receive. While a topic waits for its
+// turn or for a place, a Receive that has brought nothing for the length of a turn ends. So each
+// topic is read once in a round, which takes about a second.
 //
-// A topic is busy if its last Receive brought events. Busy and other topics get turns
-// alternately, in the order in which they ask. A nil *turns is for a subscription with one topic.
+// A topic is busy if its last Receive brought events. Busy topics have a quarter of the turns for
+// themselves, which go fast from one to the next. So they do not wait for idle topics, nor do
+// idle topics wait for them. A nil *turns is for a subscription with one topic.
 type turns struct {
-	most int // how many go on at the same time
+	mu     sync.Mutex
+	topics int
+	idle   queue
+	busy   queue
+	hungry int // turns that wait for room or for a place
+	timer  *time.Timer
+}
 
-	mu      sync.Mutex
-	topics  int
+// A queue has turns that go on at the same time, at most most, and those that wait for one.
+type queue struct {
+	most    int
 	open    []*turn
-	waiting [2][]*turn // for a turn: topics that are not busy, and busy ones
-	last    int        // the index of the line that got a turn last
-	hungry  int        // turns that wait for room or for a place
-	timer   *time.Timer
+	waiting []*turn
 }
 
 // A turn is the right to call Receive.
@@ -41,8 +45,10 @@ const (
 	leastTurn = 10 * time.Millisecond // the least length of a turn, and the length for a busy topic
 )
 
+// newTurns lets at most most topics read at the same time.
 func newTurns(most int) *turns {
-	t := &turns{most: most}
+	t := &turns{busy: queue{most: max(most/4, 1)}}
+	t.idle.most = max(most-t.busy.most, 1)
 	t.timer = time.AfterFunc(time.Hour, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -69,12 +75,9 @@ func (t *turns) take(ctx context.Context, busy bool) (own *turn, ok bool) {
 	}
 	own = &turn{busy: busy, gets: make(chan struct{})}
 	t.mu.Lock()
-	line := &t.waiting[0]
-	if busy {
-		line = &t.waiting[1]
-	}
-	*line = append(*line, own)
-	t.give()
+	q := t.queue(own)
+	q.waiting = append(q.waiting, own)
+	q.give()
 	t.hurry()
 	t.mu.Unlock()
 	select {
@@ -84,27 +87,31 @@ func (t *turns) take(ctx context.Context, busy bool) (own *turn, ok bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	*line = slices.DeleteFunc(*line, func(o *turn) bool { return o == own })
-	t.leave(own)
+	q.leave(own)
 	return nil, false
 }
 
-// give begins the next turns. The caller holds mu.
-func (t *turns) give() {
-	for len(t.open) < t.most {
-		next := 1 - t.last
-		if len(t.waiting[next]) == 0 {
-			next = t.last
-		}
-		line := t.waiting[next]
-		if len(line) == 0 {
-			return
-		}
-		t.last = next
-		t.open = append(t.open, line[0])
-		close(line[0].gets)
-		t.waiting[next] = slices.Delete(line, 0, 1)
+func (t *turns) queue(own *turn) *queue {
+	if own.busy {
+		return &t.busy
 	}
+	return &t.idle
+}
+
+// give begins the next turns.
+func (q *queue) give() {
+	for len(q.open) < q.most && len(q.waiting) > 0 {
+		q.open = append(q.open, q.waiting[0])
+		close(q.waiting[0].gets)
+		q.waiting = slices.Delete(q.waiting, 0, 1)
+	}
+}
+
+// leave ends a turn that goes on, or waits.
+func (q *queue) leave(own *turn) {
+	same := func(o *turn) bool { return o == own }
+	q.open, q.waiting = slices.DeleteFunc(q.open, same), slices.DeleteFunc(q.waiting, same)
+	q.give()
 }
 
 // begin notes that the Receive of own begins. Calling end ends it.
@@ -125,12 +132,7 @@ func (t *turns) leaves(own *turn) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.leave(own)
-}
-
-func (t *turns) leave(own *turn) {
-	t.open = slices.DeleteFunc(t.open, func(o *turn) bool { return o == own })
-	t.give()
+	t.queue(own).leave(own)
 }
 
 // hungers calls wait, which waits for room or for a place in a turn.
@@ -155,36 +157,42 @@ func (t *turns) length(own *turn) time.Duration {
 	if own.busy {
 		return leastTurn
 	}
-	return max(round*time.Duration(t.most)/time.Duration(max(t.topics, t.most)), leastTurn)
+	return max(round*time.Duration(t.idle.most)/time.Duration(max(t.topics, t.idle.most)), leastTurn)
 }
 
 // hurry ends as many of the Receives that have waited for the length of a turn as there are
 // others that wait for a turn or a place. It sets the timer for the next one. The caller holds
 // mu.
 func (t *turns) hurry() {
-	need := len(t.waiting[0]) + len(t.waiting[1]) + t.hungry
-	now, next := time.Now(), time.Duration(-1)
-	for _, o := range t.open {
+	now := time.Now()
+	next := t.end(&t.busy, now)
+	if other := t.end(&t.idle, now); next == 0 || other > 0 && other < next {
+		next = other
+	}
+	if next > 0 {
+		t.timer.Reset(next)
+	}
+}
+
+// end is hurry for one queue. It returns when to look again; zero: nobody waits. The caller holds
+// mu.
+func (t *turns) end(q *queue, now time.Time) (next time.Duration) {
+	need := len(q.waiting) + t.hungry
+	for _, o := range q.open {
 		if need <= 0 {
-			break
+			return 0
 		}
-		if o.ended {
+		switch left := t.length(o) - now.Sub(o.since); {
+		case o.ended:
 			need--
-			continue
-		}
-		if o.end == nil {
-			continue
-		}
-		left := t.length(o) - now.Sub(o.since)
-		if left <= 0 {
+		case o.end == nil: // it waits for room or for a place
+		case left <= 0:
 			o.ended = true
 			o.end()
 			need--
-		} else if next < 0 || left < next {
+		case next == 0 || left < next:
 			next = left
 		}
 	}
-	if next >= 0 && need > 0 {
-		t.timer.Reset(next)
-	}
+	return next
 }
