@@ -172,7 +172,7 @@ func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (posit
 // read calls Read of the backend once.
 func (t *tail) read(ctx context.Context, r backend.Reader, topic, from string) (ms []backend.Message, err error) {
 	err = t.bound(ctx, func(ctx context.Context) (err error) {
-		ms, err = r.Read(ctx, topic, from, tailPage)
+		ms, err = r.Read(ctx, topic, backend.StartAfter(from), tailPage)
 		return err
 	})
 	return ms, err

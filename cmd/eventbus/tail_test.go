@@ -96,7 +96,7 @@ type away struct {
 	back bool
 }
 
-func (a *away) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+func (a *away) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	if !a.back {
 		a.back = true
 		return nil, a.err

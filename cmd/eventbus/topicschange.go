@@ -17,7 +17,7 @@ func newTopicsDeclare(drivers []backend.Driver) *cobra.Command {
 	return c.command(&cobra.Command{
 		Use: "declare TOPIC", Short: "Make a topic", Example: "  eventbus topics declare orders",
 	}, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) error {
-		if err := backend.Declare(ctx, bus.Backend(), topic); err != nil {
+		if _, err := backend.Declare(ctx, bus.Backend(), topic, backend.Declaration{}); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s exists\n", topic)

@@ -177,7 +177,10 @@ func (s *Subscription) checkDeadLetter(ctx context.Context) error {
 	if s.DeadLetter == "" {
 		return nil
 	}
-	declare := func() error { return backend.Declare(ctx, s.engine.backend, s.DeadLetter) }
+	declare := func() error {
+		_, err := backend.Declare(ctx, s.engine.backend, s.DeadLetter, backend.Declaration{})
+		return err
+	}
 	if err := driving("Declare", declare); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
 	}

@@ -235,7 +235,7 @@ func (s *Survey) read(ctx context.Context, topic string, most, mostBytes int, do
 	if s.reader == nil {
 		return false, nil
 	}
-	n, size, from := 0, 0, ""
+	n, size, from := 0, 0, backend.StartEarliest
 	for page := firstPage; n <= most && size <= mostBytes; page = min(2*page, lastPage) {
 		ms, err := s.reader.Read(ctx, topic, from, page)
 		switch {
@@ -253,7 +253,7 @@ func (s *Survey) read(ctx context.Context, topic string, most, mostBytes int, do
 			size += ms[i].Size()
 			do(&ms[i])
 		}
-		from = ms[len(ms)-1].Position
+		from = backend.StartAfter(ms[len(ms)-1].Position)
 	}
 	return false, nil
 }
