@@ -80,7 +80,7 @@ func (g *group) leave() {
 func (g *group) hear(now time.Time) (next time.Duration) {
 	next = maintainOften
 	for s := range g.members {
-		s.heard, next = now, min(next, ephemeralLeases*s.lease/3)
+		s.heard, next = now, min(next, 3*s.lease)
 	}
 	return next
 }

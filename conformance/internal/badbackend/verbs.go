@@ -196,6 +196,10 @@ func (a shrugging) DeleteTopic(ctx context.Context, topic string) error {
 	return shrug(a.good.DeleteTopic(ctx, topic))
 }
 
+func (a shrugging) Pause(ctx context.Context, topic, group string, p backend.Pause) error {
+	return shrug(a.good.Pause(ctx, topic, group, p))
+}
+
 func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
 	return shrug(a.good.DeleteGroup(ctx, topic, group))
 }

@@ -37,8 +37,13 @@ var readLaws = []law.Law{
 // reads calls Read, and expects that it returns the messages want.
 func reads(e *law.Env, from string, max int, want []*backend.Message) {
 	e.Helper()
+	readsFrom(e, backend.StartAfter(from), max, want)
+}
+
+func readsFrom(e *law.Env, from backend.Start, max int, want []*backend.Message) {
+	e.Helper()
 	v := e.Verbs()
-	got, err := v.Read(e.Context(), law.Topic, backend.StartAfter(from), max)
+	got, err := v.Read(e.Context(), law.Topic, from, max)
 	e.Verb(err)
 	if len(got) != len(want) {
 		e.Failf("Read from %q of at most %d: got %d messages, want %d", from, max, len(got), len(want))
