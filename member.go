@@ -2,8 +2,10 @@ package eventbus
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/internal/engine"
@@ -32,8 +34,13 @@ func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
+	each := o.Group == EachInstance
+	if each {
+		o.Group = eachPrefix + strings.ToLower(rand.Text())
+	}
 	m.o = o
 	c := o.config(m.topic, m.mode, b.options.ErrorClasses, b.engine.Guard)
+	c.Ephemeral = each
 	if m.calls != nil {
 		c.Batch, err = b.options.batches(m)
 	} else {

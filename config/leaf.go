@@ -46,6 +46,7 @@ var (
 	_ leaf = (*onFailure)(nil)
 	_ leaf = (*missed)(nil)
 	_ leaf = (*start)(nil)
+	_ leaf = (*group)(nil)
 	_ leaf = (*deadLetter)(nil)
 )
 

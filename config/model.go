@@ -3,6 +3,7 @@ package config
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/seed41896749/eventbus"
@@ -21,6 +22,7 @@ import (
 //	example  a possible value, as it would be written, if there is no default
 //	required "true" if the key must be given
 //	each     for a mapping with names as keys: the meaning of one entry, a sentence
+//	rest     "true" for the mapping that gets the keys below that the model does not know
 type model struct {
 	Bus bus `key:"bus" required:"true" doc:"The bus."`
 }
@@ -38,9 +40,16 @@ type bus struct {
 	MaxPending      number                        `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
 	MaxPendingBytes size                          `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
 	WhenFull        whenFull                      `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
-	Topics          map[string]map[string]setting `key:"topics" doc:"Settings of single topics, if the driver has any. The driver refuses unknown settings." each:"Settings of the topic of this name."`
+	Topics          map[string]topic        `key:"topics" option:"Options.Topics" doc:"Settings of single topics: the keys below, and the settings of the driver, which refuses unknown ones." each:"Settings of the topic of this name."`
 	Subscriptions   map[string]subscription       `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
 	Schedules       map[string]schedule           `key:"schedules" doc:"Events that are published again and again, by the ID of the entry. Open stores the entries in the broker. An entry that is no longer in the file goes on until eventbus schedule rm ends it." each:"The recurring entry of this ID."`
+}
+
+type topic struct {
+	Keep        duration           `key:"keep" min:"1ms" example:"24h" doc:"How long an event stays after it was published, even if every group has settled it. New groups, and groups that are reset, get it. Default: it may go as soon as every group has settled it."`
+	MaxMessages number             `key:"max_messages" min:"1" example:"1000000" doc:"The most events of the topic. To make room, settled events go first; then Publish fails. Default: the bound of the backend."`
+	MaxBytes    size               `key:"max_bytes" min:"1B" example:"10GiB" doc:"The most bytes of the events of the topic, as max_messages."`
+	Driver      map[string]setting `rest:"true" doc:"A setting of the driver."`
 }
 
 type schedule struct {
@@ -57,10 +66,10 @@ type schedule struct {
 
 type subscription struct {
 	Topic               name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
-	Group               name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
+	Group               group      `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all. With (each) every instance of the program has a group of its own, and so gets all."`
 	Ack                 ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
 	Order               order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
-	Start               start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins. An existing group continues at its position."`
+	Start               start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
 	Concurrency         number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
 	MaxInFlight         number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
 	MaxBytes            size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
@@ -94,13 +103,26 @@ type retry struct {
 type field struct {
 	key, doc, fallback, example, least, none, each string
 	options, words                                 []string
-	required                                       bool
+	required, rest                                 bool
 	index                                          int
 	typ                                            reflect.Type
 }
 
 // fields returns the keys that the struct type t of the model has.
 func fields(t reflect.Type) []*field {
+	return slices.DeleteFunc(allFields(t), func(f *field) bool { return f.rest })
+}
+
+// restOf returns the field of t for keys that the model does not know, or nil.
+func restOf(t reflect.Type) *field {
+	all := allFields(t)
+	if i := slices.IndexFunc(all, func(f *field) bool { return f.rest }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+func allFields(t reflect.Type) []*field {
 	list := make([]*field, t.NumField())
 	for i := range list {
 		f := t.Field(i)
@@ -108,7 +130,7 @@ func fields(t reflect.Type) []*field {
 			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), fallback: f.Tag.Get("default"), example: f.Tag.Get("example"),
 			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"),
 			options: split(f.Tag.Get("option")), words: split(f.Tag.Get("oneof")),
-			required: f.Tag.Get("required") != "", index: i, typ: f.Type,
+			required: f.Tag.Get("required") != "", rest: f.Tag.Get("rest") != "", index: i, typ: f.Type,
 		}
 	}
 	return list
@@ -141,7 +163,24 @@ func (b *bus) options() eventbus.Options {
 		MaxPending:      int(b.MaxPending),
 		MaxPendingBytes: int(min(b.MaxPendingBytes, math.MaxInt)),
 		WhenFull:        eventbus.WhenFull(b.WhenFull),
+		Topics:          b.topics(),
 	}
+}
+
+// topics returns the settings of topics that the file gives to the bus. The other ones are of
+// the driver.
+func (b *bus) topics() (all map[string]eventbus.TopicOptions) {
+	for name, t := range b.Topics {
+		o := eventbus.TopicOptions{Keep: t.Keep.value(), MaxMessages: int64(t.MaxMessages), MaxBytes: int64(t.MaxBytes)}
+		if o == (eventbus.TopicOptions{}) {
+			continue
+		}
+		if all == nil {
+			all = map[string]eventbus.TopicOptions{}
+		}
+		all[name] = o
+	}
+	return all
 }
 
 // options returns the subscription options that the file can set.

@@ -134,7 +134,7 @@ func TestStatedDefaults(t *testing.T) {
 func plainOptions(o eventbus.Options) eventbus.Options {
 	return eventbus.Options{
 		Service: o.Service, Instance: o.Instance, Timeout: o.Timeout, OpenTimeout: o.OpenTimeout, PublishTimeout: o.PublishTimeout, DrainTimeout: o.DrainTimeout, Dedup: o.Dedup, MaxPayload: o.MaxPayload,
-		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes, WhenFull: o.WhenFull,
+		MaxPending: o.MaxPending, MaxPendingBytes: o.MaxPendingBytes, WhenFull: o.WhenFull, Topics: o.Topics,
 	}
 }
 
@@ -144,7 +144,7 @@ var samples = map[string]string{
 	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "dead_letter_on_receive": "true", "retry.rules": "{x: {attempts: 7}}",
-	"limits.redelivered": "3",
+	"limits.redelivered": "3", "topics": "{x: {keep: 7h}}",
 	"batch.size":         "7", "batch.bytes": "7MB", "batch.wait": "7s",
 }
 
@@ -227,6 +227,7 @@ func TestDocs(t *testing.T) {
 		"subscription": table(reflect.TypeFor[subscription](), ""),
 		"rule":         table(reflect.TypeFor[rule](), ""),
 		"schedule":     table(reflect.TypeFor[schedule](), ""),
+		"topic":        table(reflect.TypeFor[topic](), ""),
 	}
 	got := string(text)
 	for mark, table := range tables {
@@ -246,6 +247,9 @@ func TestDocs(t *testing.T) {
 	require.NotZero(t, files, "files that are shown")
 }
 
+// ownWords are the words of a value that stand for themselves.
+var ownWords = regexp.MustCompile(`\((discard|each)\)`)
+
 // table returns the table of the keys of t.
 func table(t reflect.Type, path string) string {
 	var b strings.Builder
@@ -260,7 +264,7 @@ func table(t reflect.Type, path string) string {
 		}
 		noun, fallback := "names, see below", "–"
 		if isLeaf {
-			noun = strings.ReplaceAll(l.noun(f), "(discard)", "`(discard)`")
+			noun = ownWords.ReplaceAllString(l.noun(f), "`$0`")
 		}
 		switch file, _ := f.file(); {
 		case f.required && file != "" && f.typ == reflect.TypeFor[secret]():

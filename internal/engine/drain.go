@@ -32,14 +32,14 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	unsettled := s.book.Abandon(ErrShutdown)
 	s.book.unlock()
 	s.counts.abandoned.Add(int64(unsettled))
+	s.await(done(func() { s.engine.leave(s) })) // before the group may end, which Maintain would take for a fault
 	closed := make(chan error, 1)
-	s.await(done(func() { closed <- s.attachment.Load().close() }))
+	s.await(done(func() { closed <- s.quit(s.attachment.Load()) }))
 	select {
 	case err = <-closed:
 	default:
 		err = errStuckDriver
 	}
-	s.await(done(func() { s.engine.leave(s) }))
 	s.giveUp(ErrShutdown)
 	s.book.end()
 	s.status.enter(observer.Closed, nil)

@@ -37,6 +37,7 @@ type Options struct {
 	Observer observer.Observer
 	Publish  PublishOptions // New sets NewBackoff
 	Instance string         // see backend.Config.Instance; empty: none
+	Topics   map[string]backend.TopicSettings
 }
 
 // PublishOptions is [publish.Options].
@@ -50,6 +51,7 @@ type Engine struct {
 	publisher *publish.Publisher
 	dropped   atomic.Int64
 	outage    outage.Outage
+	settings  *settings
 	failed    chan error // see Failed
 
 	instance, incarnation string // of the members; both empty: none
@@ -70,6 +72,7 @@ func New(b backend.Backend, o Options) *Engine {
 		backend:  b,
 		limits:   backend.LimitsOf(b),
 		notifier: newNotifier(o.Observer),
+		settings: newSettings(o.Topics),
 		failed:   make(chan error, 1),
 		subs:     map[*Subscription]struct{}{},
 		jobs:     map[[2]string]*recurring{},
@@ -99,7 +102,10 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if e.notifier.now.Published != nil {
 		start = time.Now()
 	}
-	err := e.publisher.Publish(ctx, msgs)
+	err := e.declareAll(ctx, msgs)
+	if err == nil {
+		err = e.publisher.Publish(ctx, msgs)
+	}
 	if err != nil && errors.Is(err, ErrDropped) {
 		e.dropped.Add(int64(e.notifier.dropped(msgs, err)))
 	}
@@ -203,7 +209,7 @@ func (e *Engine) join(s *Subscription) error {
 		return backend.ErrClosed
 	}
 	e.subs[s] = struct{}{}
-	e.maintain(s.Topic, s.Group)
+	e.maintain(s)
 	e.move(s.Topic)
 	s.start()
 	return nil

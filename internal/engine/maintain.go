@@ -14,16 +14,20 @@ const (
 	maintenanceTimeout = 30 * time.Second
 )
 
-// maintain starts to call the backend's Maintainer, if there is one, for a topic and group.
+// maintain starts to call the backend's Maintainer, if there is one, for the group of s.
 // Subscriptions to the same group share one job. The caller holds mu.
-func (e *Engine) maintain(topic, group string) {
+func (e *Engine) maintain(s *Subscription) {
 	m, ok := backend.As[backend.Maintainer](e.backend)
+	topic, group := s.Topic, s.Group
 	key := [2]string{topic, group}
 	if !ok || e.jobs[key] != nil {
 		return
 	}
-	again := newBackoff()
-	e.jobs[key] = recur(firstMaintenance, func(r *recurring) {
+	again, first := newBackoff(), firstMaintenance
+	if s.Ephemeral { // otherwise the backend may take the member for a dead one
+		first = min(first, 3*s.Lease)
+	}
+	e.jobs[key] = recur(first, func(r *recurring) {
 		start, next := time.Now(), time.Duration(0)
 		ctx, cancel := context.WithTimeout(r.ctx, maintenanceTimeout)
 		defer cancel()

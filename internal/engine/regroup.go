@@ -71,6 +71,7 @@ func (f *fetcher) reattach(why error) error {
 	book.lock()
 	after := book.ResumeAfter(old.book)
 	book.unlock()
+	f.sub.engine.settings.forget(f.sub.Topic)
 	a, start, fresh, err := f.attachAfter(ctx, old.book.Last(), after)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ const (
 	allStuck                 // no handler is free, because all run for longer than their timeout allows
 	crowded                  // too many events wait behind others, so that none is read; not a fault
 	limited                  // the limiter grants nothing for a while; not a fault
+	halted                   // an operator has paused the group; not a fault
 
 	troubles
 )
@@ -51,7 +52,9 @@ func (t *status) enter(stage observer.State, failure error) {
 	}
 	t.stage, t.failure = stage, failure
 	if stage == observer.Paused {
-		t.troubles[noReceive], t.troubles[noPlace], t.troubles[limited] = nil, nil, nil
+		for _, kind := range []trouble{noReceive, noPlace, limited, halted} {
+			t.troubles[kind] = nil
+		}
 	}
 	t.tell()
 }
@@ -61,7 +64,7 @@ func (t *status) enter(stage observer.State, failure error) {
 func (t *status) trouble(kind trouble, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stage == observer.Paused && (kind == noReceive || kind == noPlace || kind == limited) {
+	if t.stage == observer.Paused && (kind == noReceive || kind == noPlace || kind == limited || kind == halted) {
 		return // of a Receive that the pause has ended
 	}
 	t.troubles[kind] = err
@@ -98,6 +101,9 @@ func (t *status) state() (observer.State, error) {
 	}
 	if err := t.fault(); err != nil {
 		return observer.Degraded, err
+	}
+	if err := t.troubles[halted]; err != nil {
+		return observer.Paused, err
 	}
 	if err := cmp.Or(t.troubles[crowded], t.troubles[limited]); err != nil {
 		return observer.Limited, err

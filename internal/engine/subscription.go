@@ -53,6 +53,7 @@ type Config struct {
 	Mode           Mode
 	Order          Order
 	Start          backend.Start
+	Ephemeral      bool // the group lives with this member; backends that cannot do that keep it after a crash
 	Concurrency    int
 	MaxRedelivered int // the most redelivered events that run at the same time; 0: no limit
 	MaxInFlight    int
@@ -134,12 +135,12 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 		return nil, err
 	}
 	if err := c.check(a); err != nil {
-		return nil, errors.Join(err, a.close())
+		return nil, errors.Join(err, s.quit(a))
 	}
 	s.attachment.Store(a)
 	s.book.Add(a.book)
 	if err := e.join(s); err != nil {
-		_ = a.close() // may fail, because Shutdown closes the backend
+		_ = s.quit(a) // may fail, because Shutdown closes the backend
 		return nil, err
 	}
 	return s, nil
@@ -151,11 +152,15 @@ func (s *Subscription) start() {
 }
 
 func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *attachment, err error) {
+	if err := s.engine.declare(ctx, s.Topic); err != nil {
+		return nil, err
+	}
 	var src backend.Source
 	err = driving("Attach", func() (err error) {
 		src, err = s.engine.backend.Attach(ctx, backend.Config{
 			Topic: s.Topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
 			ConfirmAcks: s.Mode != OnSuccess, // a run or a caller waits for the answer
+			Ephemeral:   s.Ephemeral && s.engine.limits.Ephemeral,
 			Notify:      s.notifier.noticed,
 			Instance:    s.engine.instance, Incarnation: s.engine.incarnation,
 		})
@@ -169,6 +174,19 @@ func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *atta
 	a.extender, _ = backend.As[backend.Extender](src)
 	a.book = &ledger.Source{CanDelay: a.delayer != nil, CanExtend: a.extender != nil, Refunds: a.delayer != nil && s.engine.limits.Refund, Of: a}
 	return a, nil
+}
+
+// quit ends the membership of a. If the group is to live with its member, and the backend cannot
+// delete it then, quit does.
+func (s *Subscription) quit(a *attachment) error {
+	err := a.close()
+	admin, ok := backend.As[backend.Admin](s.engine.backend)
+	if !ok || !s.Ephemeral || s.engine.limits.Ephemeral {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attachTimeout)
+	defer cancel()
+	return errors.Join(err, driving("DeleteGroup", func() error { return admin.DeleteGroup(ctx, s.Topic, s.Group) }))
 }
 
 // checkDeadLetter returns an error if the backend can declare topics and refuses to declare
