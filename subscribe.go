@@ -219,7 +219,7 @@ func (o SubscribeOptions) check(topic string) error {
 		return &FieldError{Field: "SubscribeOptions." + field, Reason: reason}
 	}
 	if o.Group == "" {
-		return bad("Group", "is empty; with EachInstance every member gets every event")
+		return bad("Group", "is empty; "+EachInstance+" gives every member a group of its own")
 	}
 	if err := backend.CheckName(o.Group); err != nil && o.Group != EachInstance {
 		return bad("Group", err.Error())
