@@ -76,7 +76,7 @@ func (c *change) pauser(ctx context.Context, b backend.Backend, topic, group str
 	return backend.PauserOf(b)
 }
 
-// userName returns the name of the user who runs the command, or "".
+// userName returns the name of the present user of the system, or "".
 func userName() string {
 	u, err := user.Current()
 	if err != nil {
