@@ -85,6 +85,10 @@ type Options struct {
 	// of the innermost error. If the handler did not run, the class is the Reason.
 	ErrorClasses []ErrorClass
 
+	// Topics are settings of topics, by name. Open declares these topics. A bus of New declares
+	// each one when it first publishes in it or subscribes to it.
+	Topics map[string]TopicOptions
+
 	// Timeout is the default of SubscribeOptions.Timeout. Default 1 minute; negative: none.
 	Timeout time.Duration
 
@@ -192,6 +196,7 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 	bus.engine = engine.New(b, engine.Options{
 		Observer: o.Observer,
 		Instance: o.Instance,
+		Topics:   o.topics(),
 		Publish: engine.PublishOptions{
 			Timeout:         max(o.PublishTimeout, 0),
 			MaxPending:      o.MaxPending,

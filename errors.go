@@ -47,6 +47,9 @@ var (
 	// to the group. The subscription has failed for good.
 	ErrReplaced = backend.ErrReplaced
 
+	// ErrPaused: an operator has paused the group; [Subscription.State] returns it.
+	ErrPaused = backend.ErrPaused
+
 	// ErrSettled: the delivery is already settled.
 	ErrSettled = engine.ErrSettled
 

@@ -25,7 +25,7 @@ func (k kind) String() string {
 
 // subscribe adds m to its group, unless the group has a member of another kind on this bus.
 func (b *Bus) subscribe(ctx context.Context, m member) (*Subscription, error) {
-	if m.o.kind == (kind{}) {
+	if m.o.kind == (kind{}) || m.o.Group == EachInstance {
 		return b.addMember(ctx, m)
 	}
 	topics, err := m.o.topics(m.topic)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed41896749/eventbus/internal/each"
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
@@ -33,8 +34,13 @@ func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
+	ephemeral := o.Group == EachInstance
+	if ephemeral {
+		o.Group = each.New()
+	}
 	m.o = o
 	c := o.config(topics, m.mode, b.options.ErrorClasses, b.engine.Guard)
+	c.Ephemeral = ephemeral
 	if m.calls != nil {
 		c.Batch, err = b.options.batches(m)
 	} else {

@@ -39,10 +39,16 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 		return nil, &Error{Op: "open " + u.Scheme, Err: err}
 	}
 	bus, err := New(b, o)
-	if err != nil && b != nil {
-		return nil, errors.Join(err, b.Close())
+	if err != nil {
+		if b != nil {
+			err = errors.Join(err, b.Close())
+		}
+		return nil, err
 	}
-	return bus, err
+	if err := bus.engine.Declare(ctx); err != nil {
+		return nil, errors.Join(&Error{Op: "open " + u.Scheme, Err: err}, bus.Shutdown(context.WithoutCancel(ctx)))
+	}
+	return bus, nil
 }
 
 // isHostPort reports whether s is a host and a port, such as localhost:6379.

@@ -75,6 +75,9 @@ func (o Options) check(l backend.Limits) error {
 			return &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "is nil"}
 		}
 	}
+	if err := o.checkTopics(l); err != nil {
+		return err
+	}
 	if err := checkClasses(o.ErrorClasses); err != nil {
 		return err
 	}

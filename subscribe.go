@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/each"
 	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/limiter"
@@ -48,7 +49,8 @@ const (
 // Start says where a new group begins. An existing group continues at its position.
 type Start = backend.Start
 
-// Values of Start. A group can also begin after a position, see [backend.StartAfter].
+// Values of Start. A group can also begin at a time, see [StartAt], and after a position, see
+// [backend.StartAfter].
 const (
 	StartEarliest Start = ""       // with the oldest event kept
 	StartLatest   Start = "latest" // with the first event published after Subscribe has returned
@@ -58,12 +60,27 @@ const (
 // each is acknowledged, counted as discarded and reported to the observer.
 const DiscardDeadLetters = "(discard)"
 
+// StartAt returns the Start of a group that begins with the first event stored at t or later, by the
+// clock of the broker; see [backend.StartAt].
+func StartAt(t time.Time) Start { return backend.StartAt(t) }
+
+// EachInstance, as SubscribeOptions.Group, gives the subscription a group of its own. So every
+// instance of a program gets every event, at least once while it lives, with retries and the
+// order of keys as ever. By default it begins with the next event (StartLatest), and discards an
+// event that fails for good.
+//
+// The group ends with the subscription, and nothing is kept for it. After a crash the broker
+// holds events back for it for ten leases at most. A backend that does not state
+// backend.Limits.Ephemeral keeps the group after a crash, until an operator deletes it. The
+// name of the group, for Subscription.Group and Delivery.Group, is random and begins with "each-".
+const EachInstance = each.Group
+
 const deadLetterSuffix = ".dlq"
 
 // SubscribeOptions are the settings of a subscription. Group is required; any other zero
 // field means its default.
 type SubscribeOptions struct {
-	Group string // members of one group share its events; each group gets all
+	Group string // members of one group share its events; each group gets all; see EachInstance
 
 	// Topics are the topics of a subscription with several: names and patterns, see
 	// Bus.Subscribe. The topic given to Subscribe must then be empty.
@@ -71,7 +88,7 @@ type SubscribeOptions struct {
 
 	Ack   AckMode // default AckOnSuccess
 	Order Order   // default OrderByKey
-	Start Start   // default StartEarliest
+	Start Start   // default StartEarliest, and with EachInstance StartLatest
 
 	// Concurrency is the most handlers that run at the same time. Default 1.
 	Concurrency int
@@ -136,8 +153,8 @@ type SubscribeOptions struct {
 	OnFailure OnFailure
 
 	// DeadLetter is the topic for events that fail for good. Default: the name of the
-	// event's topic with ".dlq" appended. If the name of a topic ends with ".dlq", DeadLetter is
-	// required. See DiscardDeadLetters.
+	// event's topic with ".dlq" appended, and with EachInstance DiscardDeadLetters. If the name of
+	// a topic ends with ".dlq", DeadLetter is required. See DiscardDeadLetters.
 	DeadLetter string
 
 	// OnDeadLetter is called for each event that has failed for good, after the event was
@@ -206,6 +223,10 @@ func (o SubscribeOptions) withDefaults(topics topics) (SubscribeOptions, error) 
 	setDefault(&o.Lease, 30*time.Second)
 	setDefault(&o.Timeout, time.Minute)
 	o.Retry = o.Retry.withDefaults()
+	if o.Group == EachInstance {
+		setDefault(&o.Start, StartLatest)
+		setDefault(&o.DeadLetter, DiscardDeadLetters)
+	}
 	if o.DeadLetter != "" {
 		return o, nil
 	}
@@ -228,9 +249,9 @@ func (o SubscribeOptions) check(topics topics) error {
 		return &FieldError{Field: "SubscribeOptions." + field, Reason: reason}
 	}
 	if o.Group == "" {
-		return bad("Group", "is empty; broadcast to every member is not offered")
+		return bad("Group", "is empty; "+EachInstance+" gives every member a group of its own")
 	}
-	if err := backend.CheckName(o.Group); err != nil {
+	if err := backend.CheckName(o.Group); err != nil && o.Group != EachInstance {
 		return bad("Group", err.Error())
 	}
 	if o.DeadLetter != DiscardDeadLetters {
@@ -239,6 +260,7 @@ func (o SubscribeOptions) check(topics topics) error {
 		}
 	}
 	_, after := o.Start.After()
+	_, at := o.Start.At()
 	switch {
 	case o.Order > OrderTotal:
 		return bad("Order", fmt.Sprintf("is %d, which is no Order", o.Order))
@@ -248,7 +270,7 @@ func (o SubscribeOptions) check(topics topics) error {
 		return bad("OnFailure", "is FailAll, which needs an order")
 	case o.OnFailure == FailAll && o.Ack == AckOnReceive:
 		return bad("OnFailure", "is FailAll, but events are acknowledged before they run (AckOnReceive)")
-	case o.Start != StartEarliest && o.Start != StartLatest && !after:
+	case o.Start != StartEarliest && o.Start != StartLatest && !after && !at:
 		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
 	case after && topics.many():
 		return bad("Start", "is a position, but each of many topics has its own positions")

@@ -102,10 +102,11 @@ func TestClass(t *testing.T) {
 // A backend without a verb says so in words, and in a way that programs can tell.
 func TestMissingVerbs(t *testing.T) {
 	var none struct{ backend.Backend }
+	_, declareErr := backend.Declare(t.Context(), none, "orders", backend.Declaration{})
 	_, readErr := backend.Read(t.Context(), none, "orders", "", 1)
 	_, statsErr := backend.StatsOf(t.Context(), none, "orders", "billing")
 	for _, err := range []error{
-		readErr, statsErr, backend.Ping(t.Context(), none), backend.Declare(t.Context(), none, "orders"),
+		readErr, statsErr, backend.Ping(t.Context(), none), declareErr,
 	} {
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		require.ErrorContains(t, err, "this backend cannot ")

@@ -44,13 +44,17 @@ var (
 	// again: it would replace the later incarnation in turn.
 	ErrReplaced = errors.New("replaced by a later incarnation of its instance")
 
+	// ErrPaused means that the group is paused, see [Pauser]. Only Receive returns it, as a
+	// [PausedError].
+	ErrPaused = errors.New("the group is paused")
+
 	// ErrClosed means that the Source or the Backend was closed. The call had no effect. A
 	// connection that the broker closed is ErrUnavailable instead.
 	ErrClosed = errors.New("closed")
 )
 
 // noEffect are the errors of calls that certainly had no effect.
-var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrReplaced, ErrClosed, errors.ErrUnsupported}
+var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrReplaced, ErrPaused, ErrClosed, errors.ErrUnsupported}
 
 // Class returns the error class that err matches: an error of this package or
 // [errors.ErrUnsupported]. It returns nil if err matches none. If err matches several,

@@ -1,6 +1,9 @@
 package backend
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A Limited is a [Backend] that states its [Limits]. A Backend that does not implement
 // Limited has the zero Limits.
@@ -35,6 +38,12 @@ type Limits struct {
 	// Receive at the same time, because each needs a connection. Zero means any number.
 	Receivers int
 
+	// Settings are the settings of topics that Declare stores and the backend obeys.
+	Settings Supported
+
+	// Ephemeral means that [Config].Ephemeral works.
+	Ephemeral bool
+
 	// Publishers is the number of calls of Publish that the bus makes at the same time,
 	// because more would not be faster. Zero means 4. A store with one writer states 1. Calls
 	// that have not returned after 100 ms do not count, so that a part of the broker that
@@ -42,6 +51,24 @@ type Limits struct {
 	// joins concurrent calls into one, nor applies its Options.PublishTimeout to a call. So
 	// a wrapper whose Publish waits must state 0, even if it wraps such a backend.
 	Publishers int
+}
+
+// Supported says which settings of [TopicSettings] a backend supports.
+type Supported struct{ Keep, MaxMessages, MaxBytes bool }
+
+// Check returns an error if a setting of t is negative, or not supported.
+func (s Supported) Check(t TopicSettings) error {
+	switch {
+	case t.Keep < 0, t.MaxMessages < 0, t.MaxBytes < 0:
+		return fmt.Errorf("%w: a setting of a topic is negative", ErrRefused)
+	case t.Keep > 0 && !s.Keep:
+		return missing("keep settled messages (Keep)")
+	case t.MaxMessages > 0 && !s.MaxMessages:
+		return missing("bound the messages of a topic (MaxMessages)")
+	case t.MaxBytes > 0 && !s.MaxBytes:
+		return missing("bound the bytes of a topic (MaxBytes)")
+	}
+	return nil
 }
 
 // LimitsOf returns the limits that b states, or else the backend that b wraps. They are

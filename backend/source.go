@@ -76,6 +76,15 @@ type Config struct {
 	// continues at its position.
 	Start Start
 
+	// Ephemeral makes a group that lives with its members, if the backend states
+	// [Limits].Ephemeral. The group is deleted when its last member closes, and if no member was
+	// heard of for ten leases: a process that has died holds nothing back for longer. A member is
+	// heard of by Attach, Receive, Extend and Maintain for its group. Every backend of the broker
+	// deletes such groups with its Maintain, for whatever topic it is called, or the broker does.
+	// A member of a deleted group gets [ErrGone]. Attach returns [ErrRefused] if the group exists
+	// and is not of the same kind.
+	Ephemeral bool
+
 	// Lease is how long a delivery stays with this member before it is due again, measured
 	// by the broker if it can. Before this lease has expired, no other member gets the
 	// message, even if the other member has a shorter lease. A crash of the broker ends no
@@ -119,8 +128,8 @@ type Config struct {
 	Notify func(Notice)
 }
 
-// Start says where a new group begins. It is [StartEarliest], [StartLatest], or a result of
-// [StartAfter].
+// Start is a place in a topic: where a new group begins, or a Read. It is [StartEarliest],
+// [StartLatest], or a result of [StartAfter] or [StartAt].
 type Start string
 
 const (
@@ -128,7 +137,10 @@ const (
 	StartLatest   Start = "latest" // begins with the first message published after Attach
 )
 
-const startAfter = "after "
+const (
+	startAfter = "after "
+	startAt    = "at "
+)
 
 // StartAfter returns the Start of a group that begins with the first message stored after
 // position. It does not check position. Attach and ResetGroup return [ErrRefused], and
@@ -138,7 +150,14 @@ const startAfter = "after "
 // For a position of a deleted topic, a new topic of the same name gives all its messages, or
 // Attach and ResetGroup return ErrRefused. The bus relies on this rule: after [ErrGone] it
 // attaches after a position that it knows, and if the backend refuses it, with the earliest.
-func StartAfter(position string) Start { return Start(startAfter + position) }
+//
+// StartAfter of an empty position is StartEarliest.
+func StartAfter(position string) Start {
+	if position == "" {
+		return StartEarliest
+	}
+	return Start(startAfter + position)
+}
 
 // After returns the position given to [StartAfter]. It returns false if s is not a result of
 // StartAfter, or if the position is empty.
@@ -147,6 +166,21 @@ func (s Start) After() (position string, ok bool) {
 		return "", false
 	}
 	return string(s[len(startAfter):]), true
+}
+
+// StartAt returns the Start of a group that begins with the first message stored at t or later,
+// by the clock of the broker. With a t in the future the group begins with the next message. If the topic no longer has
+// messages of that time, the group begins with the oldest message kept. A backend may count in milliseconds, and
+// then begins with the millisecond of t.
+func StartAt(t time.Time) Start { return Start(startAt + t.UTC().Format(time.RFC3339Nano)) }
+
+// At returns the time given to [StartAt]. It returns false if s is not a result of StartAt.
+func (s Start) At() (t time.Time, ok bool) {
+	if len(s) <= len(startAt) || s[:len(startAt)] != startAt {
+		return t, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, string(s[len(startAt):]))
+	return t, err == nil
 }
 
 // A Notice tells the operator about something in the driver. Examples are a restored

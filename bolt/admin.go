@@ -41,15 +41,15 @@ func (t *txn) find(topic, group string) (*group, error) {
 }
 
 // Read implements [backend.Reader]. It leaves out messages whose body is lost.
-func (b *Backend) Read(ctx context.Context, name, from string, limit int) (ms []backend.Message, err error) {
+func (b *Backend) Read(ctx context.Context, name string, from backend.Start, limit int) (ms []backend.Message, err error) {
 	err = b.view(ctx, "read "+name, func(t *txn) error {
 		topic, err := t.topic(name)
 		if err != nil {
 			return err
 		}
 		after := uint64(0)
-		if from != "" {
-			if after, err = parsePosition(from); err != nil {
+		if position, ok := from.After(); ok {
+			if after, err = parsePosition(position); err != nil {
 				return err
 			}
 		}

@@ -83,8 +83,11 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 }
 
 // Declare implements [backend.Declarer].
-func (b *Backend) Declare(ctx context.Context, topic string) error {
-	return b.update(ctx, "declare "+topic, func(t *txn) error {
+func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
+	if err := b.Limits().Settings.Check(d.Settings); err != nil {
+		return backend.TopicSettings{}, failed("declare "+topic, err)
+	}
+	return backend.TopicSettings{}, b.update(ctx, "declare "+topic, func(t *txn) error {
 		_, err := t.makeTopic(topic)
 		return err
 	})

@@ -51,7 +51,8 @@ func gather(t *testing.T, b *Backend, wg *sync.WaitGroup) (release func(n int)) 
 // Concurrent calls share a transaction, and each gets its own result.
 func TestCallsShareATransaction(t *testing.T) {
 	b := open(t, newFile(t), Options{})
-	require.NoError(t, b.Declare(t.Context(), "orders"))
+	_, err := b.Declare(t.Context(), "orders", backend.Declaration{})
+	require.NoError(t, err)
 	before := commits(t, b)
 	var wg sync.WaitGroup
 	release := gather(t, b, &wg)

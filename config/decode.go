@@ -111,8 +111,16 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 			d.add(at, path, f.key+", or "+file+", is missing")
 		}
 	}
+	rest := restOf(v.Type())
+	if rest != nil {
+		v.Field(rest.index).Set(reflect.MakeMap(rest.typ))
+	}
 	for _, e := range n.entries {
-		if !slices.Contains(keys, e.key) {
+		switch {
+		case slices.Contains(keys, e.key):
+		case rest != nil:
+			d.name(e, path, rest, v.Field(rest.index))
+		default:
 			reason := quoted("unknown key ", e.key, "an unknown key")
 			if _, shown := show(e.key); shown {
 				reason += nearest.Hint("%s", e.key, keys)
@@ -126,13 +134,7 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 func (d *decoder) names(n *node, path string, f *field, v reflect.Value) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for _, e := range n.entries {
-		if backend.CheckName(e.key) != nil {
-			d.add(e.place, path, quoted("the key ", e.key, "a key")+": "+errBadName.Error())
-			continue
-		}
-		item := reflect.New(v.Type().Elem()).Elem()
-		d.value(e.value, e.place, join(path, e.key), f, item)
-		v.SetMapIndex(reflect.ValueOf(e.key), item)
+		d.name(e, path, f, v)
 	}
 }
 
@@ -147,6 +149,17 @@ func (d *decoder) items(n *node, path string, f *field, v reflect.Value) {
 		l, _ := asLeaf(v.Index(i))
 		d.leaf(item, path, f, l)
 	}
+}
+
+// name decodes one entry of a mapping from names into the map v.
+func (d *decoder) name(e *entry, path string, f *field, v reflect.Value) {
+	if backend.CheckName(e.key) != nil {
+		d.add(e.place, path, quoted("the key ", e.key, "a key")+": "+errBadName.Error())
+		return
+	}
+	item := reflect.New(v.Type().Elem()).Elem()
+	d.value(e.value, e.place, join(path, e.key), f, item)
+	v.SetMapIndex(reflect.ValueOf(e.key), item)
 }
 
 // leaf decodes n, a value without keys below it, into l.

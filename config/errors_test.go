@@ -78,11 +78,11 @@ func TestErrors(t *testing.T) {
 		{head + "  service: ${}", "f:3:12: bus.service: a dollar begins ${VARIABLE}; a dollar itself is $$"},
 		{sub("dead_letter: a b"), "f:7:20: " + s + `.dead_letter: "a b": a name has letters, digits, '_' and '-', joined by '.', and at most 200 bytes; or it is (discard)`},
 		{head + "  subscriptions:\n    s: {topic: 2024-01-01, group: g}", "f:4:16: " + s + `.topic: "2024-01-01": is a date; it must be: name or pattern (write it in quotes)`},
-		{head + "  subscriptions:\n    s: {topic: t, group: true}", "f:4:26: " + s + `.group: "true": is true or false; it must be: name (write it in quotes)`},
+		{head + "  subscriptions:\n    s: {topic: t, group: true}", "f:4:26: " + s + `.group: "true": is true or false; it must be: name or (each) (write it in quotes)`},
 		{sub("ack: on-succes"), "f:7:12: " + s + `.ack: "on-succes": not one of on-success, on-receive; did you mean on-success?`},
 		{sub("order: by-name"), "f:7:14: " + s + `.order: "by-name": not one of by-key, none, total`},
-		{sub("start: lates"), "f:7:14: " + s + `.start: "lates": not one of earliest, latest; did you mean latest? Or: after POSITION`},
-		{sub("start: 17"), "f:7:14: " + s + `.start: "17": is a number; it must be: earliest, latest, after POSITION (write it in quotes)`},
+		{sub("start: lates"), "f:7:14: " + s + `.start: "lates": not one of earliest, latest; did you mean latest? Or: after POSITION, a time such as 2026-11-26T08:00:00Z, or 2h ago`},
+		{sub("start: 17"), "f:7:14: " + s + `.start: "17": is a number; it must be: earliest, latest, after POSITION, a time, or 2h ago (write it in quotes)`},
 
 		// The URL, which no error shows.
 		{"bus:\n  url: hunter2", "f:2:8: bus.url: a URL has a scheme, such as mem: or redis://host:6379"},

@@ -30,7 +30,7 @@ const (
 var (
 	_ leaf = (*text)(nil)
 	_ leaf = (*name)(nil)
-	_ leaf = (*topic)(nil)
+	_ leaf = (*topicName)(nil)
 	_ leaf = (*secret)(nil)
 	_ leaf = (*setting)(nil)
 	_ leaf = (*flag)(nil)
@@ -47,6 +47,7 @@ var (
 	_ leaf = (*onFailure)(nil)
 	_ leaf = (*missed)(nil)
 	_ leaf = (*start)(nil)
+	_ leaf = (*group)(nil)
 	_ leaf = (*deadLetter)(nil)
 )
 

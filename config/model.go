@@ -3,6 +3,7 @@ package config
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/seed41896749/eventbus"
@@ -22,26 +23,34 @@ import (
 //	required "true" if the key must be given
 //	or       the key that is given in place of this one
 //	each     for a mapping with names as keys: the meaning of one entry, a sentence
+//	rest     "true" for the mapping that gets the keys below that the model does not know
 type model struct {
 	Bus bus `key:"bus" required:"true" doc:"The bus."`
 }
 
 type bus struct {
-	URL             secret                        `key:"url" required:"true" example:"redis://redis:6379" doc:"The backend. The scheme chooses the driver."`
-	Service         text                          `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: the Source of events without one. Default: the name of the program's file."`
-	Instance        name                          `key:"instance" option:"Options.Instance" example:"${HOSTNAME}" doc:"A stable name of this process, such as the name of a pod of a StatefulSet; no other process may have it at the same time. After a crash, the restarted process gets the events that the process held at once and in order. Refused if the backend cannot do that, as NATS."`
-	Timeout         duration                      `key:"timeout" default:"1m" min:"1ms" none:"none" option:"Options.Timeout" doc:"Bounds one run of the handler of each subscription that has no timeout of its own."`
-	OpenTimeout     duration                      `key:"open_timeout" default:"none" min:"1ms" none:"none" option:"Options.OpenTimeout" doc:"How long Open waits for a broker that does not answer yet."`
-	PublishTimeout  duration                      `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds each Publish, retries included."`
-	DrainTimeout    duration                      `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
-	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
-	MaxPayload      size                          `key:"max_payload" default:"960KiB" min:"1B" option:"Options.MaxPayload" doc:"The most bytes of a payload that Publish accepts. Refused if the backend takes less."`
-	MaxPending      number                        `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
-	MaxPendingBytes size                          `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
-	WhenFull        whenFull                      `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
-	Topics          map[string]map[string]setting `key:"topics" doc:"Settings of single topics, if the driver has any. The driver refuses unknown settings." each:"Settings of the topic of this name."`
-	Subscriptions   map[string]subscription       `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
-	Schedules       map[string]schedule           `key:"schedules" doc:"Events that are published again and again, by the ID of the entry. Open stores the entries in the broker. An entry that is no longer in the file goes on until eventbus schedule rm ends it." each:"The recurring entry of this ID."`
+	URL             secret                  `key:"url" required:"true" example:"redis://redis:6379" doc:"The backend. The scheme chooses the driver."`
+	Service         text                    `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: the Source of events without one. Default: the name of the program's file."`
+	Instance        name                    `key:"instance" option:"Options.Instance" example:"${HOSTNAME}" doc:"A stable name of this process, such as the name of a pod of a StatefulSet; no other process may have it at the same time. After a crash, the restarted process gets the events that the process held at once and in order. Refused if the backend cannot do that, as NATS."`
+	Timeout         duration                `key:"timeout" default:"1m" min:"1ms" none:"none" option:"Options.Timeout" doc:"Bounds one run of the handler of each subscription that has no timeout of its own."`
+	OpenTimeout     duration                `key:"open_timeout" default:"none" min:"1ms" none:"none" option:"Options.OpenTimeout" doc:"How long Open waits for a broker that does not answer yet."`
+	PublishTimeout  duration                `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds each Publish, retries included."`
+	DrainTimeout    duration                `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
+	Dedup           flag                    `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
+	MaxPayload      size                    `key:"max_payload" default:"960KiB" min:"1B" option:"Options.MaxPayload" doc:"The most bytes of a payload that Publish accepts. Refused if the backend takes less."`
+	MaxPending      number                  `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
+	MaxPendingBytes size                    `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
+	WhenFull        whenFull                `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
+	Topics          map[string]topic        `key:"topics" option:"Options.Topics" doc:"Settings of single topics: the keys below, and the settings of the driver, which refuses unknown ones." each:"Settings of the topic of this name."`
+	Subscriptions   map[string]subscription `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
+	Schedules       map[string]schedule     `key:"schedules" doc:"Events that are published again and again, by the ID of the entry. Open stores the entries in the broker. An entry that is no longer in the file goes on until eventbus schedule rm ends it." each:"The recurring entry of this ID."`
+}
+
+type topic struct {
+	Keep        duration           `key:"keep" min:"1ms" example:"24h" doc:"How long an event stays after it was published, even if every group has settled it. New groups, and groups that are reset, get it. Default: it may go as soon as every group has settled it."`
+	MaxMessages number             `key:"max_messages" min:"1" example:"1000000" doc:"The most events of the topic. To make room, settled events go first; then Publish fails. Default: the bound of the backend."`
+	MaxBytes    size               `key:"max_bytes" min:"1B" example:"10GiB" doc:"The most bytes of the events of the topic, as max_messages."`
+	Driver      map[string]setting `rest:"true" doc:"A setting of the driver."`
 }
 
 type schedule struct {
@@ -57,26 +66,26 @@ type schedule struct {
 }
 
 type subscription struct {
-	Topic               topic      `key:"topic" required:"true" or:"topics" example:"shop.orders" doc:"The topic to consume, or a pattern such as shop.* (one part) or shop.> (one or more parts). Topics that match it and appear later are consumed too."`
-	Topics              []topic    `key:"topics" option:"SubscribeOptions.Topics" example:"shop.orders, shop.refunds.*" doc:"A list of topics and patterns to consume together, within the same limits, in place of topic."`
-	Group               name       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all."`
-	Ack                 ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
-	Order               order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
-	Start               start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins. An existing group continues at its position."`
-	Concurrency         number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
-	MaxInFlight         number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
-	MaxBytes            size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
-	Lease               duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
-	Timeout             duration   `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
-	LeaveTimeouts       flag       `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
-	MaxReceive          size       `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
-	DeadLetterExpired   flag       `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
-	DeadLetterOnReceive flag       `key:"dead_letter_on_receive" default:"false" option:"SubscribeOptions.DeadLetterOnReceive" doc:"Sends an event that failed after the acknowledgement on receive to the dead-letter topic; otherwise it is discarded."`
-	Limits              limits     `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
-	Retry               retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
-	OnFailure           onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
-	DeadLetter          deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
-	Batch               batch      `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
+	Topic               topicName   `key:"topic" required:"true" or:"topics" example:"shop.orders" doc:"The topic to consume, or a pattern such as shop.* (one part) or shop.> (one or more parts). Topics that match it and appear later are consumed too."`
+	Topics              []topicName `key:"topics" option:"SubscribeOptions.Topics" example:"shop.orders, shop.refunds.*" doc:"A list of topics and patterns to consume together, within the same limits, in place of topic."`
+	Group               group       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all. With (each) every instance of the program has a group of its own, and so gets all."`
+	Ack                 ack         `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
+	Order               order       `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
+	Start               start       `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
+	Concurrency         number      `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
+	MaxInFlight         number      `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
+	MaxBytes            size        `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
+	Lease               duration    `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
+	Timeout             duration    `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
+	LeaveTimeouts       flag        `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
+	MaxReceive          size        `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
+	DeadLetterExpired   flag        `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
+	DeadLetterOnReceive flag        `key:"dead_letter_on_receive" default:"false" option:"SubscribeOptions.DeadLetterOnReceive" doc:"Sends an event that failed after the acknowledgement on receive to the dead-letter topic; otherwise it is discarded."`
+	Limits              limits      `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
+	Retry               retry       `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
+	OnFailure           onFailure   `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
+	DeadLetter          deadLetter  `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
+	Batch               batch       `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
 }
 
 type batch struct {
@@ -96,13 +105,26 @@ type retry struct {
 type field struct {
 	key, doc, fallback, example, least, none, each, or string
 	options, words                                     []string
-	required                                           bool
+	required, rest                                     bool
 	index                                              int
 	typ                                                reflect.Type
 }
 
 // fields returns the keys that the struct type t of the model has.
 func fields(t reflect.Type) []*field {
+	return slices.DeleteFunc(allFields(t), func(f *field) bool { return f.rest })
+}
+
+// restOf returns the field of t for keys that the model does not know, or nil.
+func restOf(t reflect.Type) *field {
+	all := allFields(t)
+	if i := slices.IndexFunc(all, func(f *field) bool { return f.rest }); i >= 0 {
+		return all[i]
+	}
+	return nil
+}
+
+func allFields(t reflect.Type) []*field {
 	list := make([]*field, t.NumField())
 	for i := range list {
 		f := t.Field(i)
@@ -110,7 +132,7 @@ func fields(t reflect.Type) []*field {
 			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), fallback: f.Tag.Get("default"), example: f.Tag.Get("example"),
 			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"), or: f.Tag.Get("or"),
 			options: split(f.Tag.Get("option")), words: split(f.Tag.Get("oneof")),
-			required: f.Tag.Get("required") != "", index: i, typ: f.Type,
+			required: f.Tag.Get("required") != "", rest: f.Tag.Get("rest") != "", index: i, typ: f.Type,
 		}
 	}
 	return list
@@ -143,7 +165,24 @@ func (b *bus) options() eventbus.Options {
 		MaxPending:      int(b.MaxPending),
 		MaxPendingBytes: int(min(b.MaxPendingBytes, math.MaxInt)),
 		WhenFull:        eventbus.WhenFull(b.WhenFull),
+		Topics:          b.topics(),
 	}
+}
+
+// topics returns the settings of topics that the file gives to the bus. The other ones are of
+// the driver.
+func (b *bus) topics() (all map[string]eventbus.TopicOptions) {
+	for name, t := range b.Topics {
+		o := eventbus.TopicOptions{Keep: t.Keep.value(), MaxMessages: int64(t.MaxMessages), MaxBytes: int64(t.MaxBytes)}
+		if o == (eventbus.TopicOptions{}) {
+			continue
+		}
+		if all == nil {
+			all = map[string]eventbus.TopicOptions{}
+		}
+		all[name] = o
+	}
+	return all
 }
 
 // options returns the subscription options that the file can set.

@@ -95,8 +95,8 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 	}
 	p := &problems{file: c.file}
 	for _, topic := range slices.Sorted(maps.Keys(c.bus.Topics)) {
-		settings := make(map[string]string, len(c.bus.Topics[topic]))
-		for k, v := range c.bus.Topics[topic] {
+		settings := make(map[string]string, len(c.bus.Topics[topic].Driver))
+		for k, v := range c.bus.Topics[topic].Driver {
 			settings[k] = string(v)
 		}
 		next, err := configured(chosen, topic, settings)

@@ -151,6 +151,9 @@ func begins(s eventbus.Start) string {
 	if s == eventbus.StartLatest {
 		return "a new group begins with the events published from then on"
 	}
+	if t, ok := s.At(); ok {
+		return "a new group begins with the events stored since " + t.Format(time.RFC3339)
+	}
 	return "a new group begins after the position given"
 }
 

@@ -49,6 +49,9 @@ func object(t reflect.Type) schema {
 	if required != nil {
 		o["required"] = required
 	}
+	if rest := restOf(t); rest != nil {
+		o["additionalProperties"] = described(valueSchema(rest.typ.Elem(), rest), rest)
+	}
 	return o
 }
 

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/moment"
 	"github.com/seed41896749/eventbus/internal/nearest"
 	"github.com/seed41896749/eventbus/internal/pattern"
 )
@@ -55,23 +57,23 @@ func (*name) schema(*field) schema {
 }
 func (*name) form() form { return words }
 
-// A topic is the name of a topic, or a pattern, see eventbus.Bus.Subscribe.
-type topic string
+// A topicName is the name of a topic, or a pattern, see eventbus.Bus.Subscribe.
+type topicName string
 
-func (n *topic) parse(s string, _ *field) error {
+func (n *topicName) parse(s string, _ *field) error {
 	if pattern.Check(s) != nil {
 		return fmt.Errorf("%w; in a pattern a part is * or, at the end, >", errBadName)
 	}
-	*n = topic(s)
+	*n = topicName(s)
 	return nil
 }
 
-func (*topic) noun(*field) string { return "name or pattern" }
-func (*topic) schema(*field) schema {
+func (*topicName) noun(*field) string { return "name or pattern" }
+func (*topicName) schema(*field) schema {
 	const part = `([A-Za-z0-9_-]+|\*)`
 	return schema{"type": "string", "pattern": `^(` + part + `(\.` + part + `)*(\.>)?|>)$`, "maxLength": backend.MaxName}
 }
-func (*topic) form() form { return words }
+func (*topicName) form() form { return words }
 
 // A secret is a URL that may hold a password. The URL is in a function, so that printing
 // the secret cannot show it.
@@ -201,26 +203,54 @@ func (*missed) noun(f *field) string   { return strings.Join(f.words, ", ") }
 func (*missed) schema(f *field) schema { return oneOf(f) }
 func (*missed) form() form             { return words }
 
-// A start reads an eventbus.Start from a configuration: earliest, latest or after POSITION.
+// A group is the name of a group, or eventbus.EachInstance.
+type group string
+
+func (g *group) parse(s string, f *field) error {
+	if s != eventbus.EachInstance && backend.CheckName(s) != nil {
+		return fmt.Errorf("%w; or it is %s", errBadName, eventbus.EachInstance)
+	}
+	*g = group(s)
+	return nil
+}
+
+func (*group) noun(*field) string { return "name or (each)" }
+func (*group) schema(*field) schema {
+	return schema{"type": "string", "pattern": `^(` + namePattern + `|\(each\))$`, "maxLength": backend.MaxName}
+}
+func (*group) form() form { return words }
+
+// A start reads an eventbus.Start from a configuration: earliest, latest, after POSITION, a time,
+// or a duration before the present time, such as "2h ago".
 type start eventbus.Start
 
 func (p *start) parse(s string, f *field) error {
+	if t, ok := moment.Parse(s, time.Now()); ok {
+		*p = start(eventbus.StartAt(t))
+		return nil
+	}
 	if position, ok := strings.CutPrefix(s, "after "); ok && strings.TrimSpace(position) != "" {
 		*p = start(eventbus.Start(backend.StartAfter(strings.TrimSpace(position))))
 		return nil
 	}
 	i, err := choose(s, f)
 	if err != nil {
-		return fmt.Errorf("%w Or: after POSITION", err)
+		return fmt.Errorf("%w Or: after POSITION, a time such as 2026-11-26T08:00:00Z, or 2h ago", err)
 	}
 	*p = start([]eventbus.Start{eventbus.StartEarliest, eventbus.StartLatest}[i])
 	return nil
 }
 
-func (*start) noun(f *field) string { return strings.Join(f.words, ", ") + ", after POSITION" }
-func (*start) schema(f *field) schema {
-	return schema{"anyOf": []schema{oneOf(f), {"type": "string", "pattern": "^after .*[^ ]"}}}
+func (*start) noun(f *field) string {
+	return strings.Join(f.words, ", ") + ", after POSITION, a time, or 2h ago"
 }
+
+func (*start) schema(f *field) schema {
+	return schema{"anyOf": []schema{
+		oneOf(f), {"type": "string", "pattern": "^after .*[^ ]"}, {"type": "string", "pattern": "^[0-9]{4}-.*T"}, {"type": "string", "pattern": " ago$"},
+	}}
+}
+
 func (*start) form() form { return words }
 
 // A deadLetter is the name of the topic for events that fail for good. It may also be

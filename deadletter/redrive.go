@@ -138,7 +138,7 @@ func (r *redriving) wait(ctx context.Context, sent int, from string) error {
 	if r.Rate <= 0 || r.DryRun || sent == 0 {
 		return nil
 	}
-	if ms, err := backend.Read(ctx, r.topic.backend, r.topic.name, from, 1); err == nil && len(ms) == 0 {
+	if ms, err := backend.Read(ctx, r.topic.backend, r.topic.name, backend.StartAfter(from), 1); err == nil && len(ms) == 0 {
 		return nil
 	}
 	pace := min(float64(sent)/r.Rate*float64(time.Second), math.MaxInt64/2)

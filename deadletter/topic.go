@@ -100,7 +100,7 @@ func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
 func (t *Topic) pages(ctx context.Context, f Filter, size int, between func(from string) error) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
 		for from := ""; ; {
-			ms, err := backend.Read(ctx, t.backend, t.name, from, size)
+			ms, err := backend.Read(ctx, t.backend, t.name, backend.StartAfter(from), size)
 			if errors.Is(err, backend.ErrGone) {
 				return
 			}

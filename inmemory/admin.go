@@ -2,6 +2,7 @@ package inmemory
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -17,6 +18,8 @@ var (
 	_ backend.Statser    = (*Backend)(nil)
 	_ backend.Maintainer = (*Backend)(nil)
 	_ backend.Admin      = (*Backend)(nil)
+	_ backend.Declarer   = (*Backend)(nil)
+	_ backend.Pauser     = (*Backend)(nil)
 )
 
 // Ping implements [backend.Pinger].
@@ -31,28 +34,24 @@ func (b *Backend) Now(ctx context.Context, _ string) (time.Time, error) {
 }
 
 // Read implements [backend.Reader].
-func (b *Backend) Read(_ context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
+func (b *Backend) Read(_ context.Context, topic string, from backend.Start, limit int) (ms []backend.Message, err error) {
 	defer func() { err = failed(err, "read", topic) }()
 	t, err := b.acquire(topic, false)
 	if err != nil {
 		return nil, err
 	}
 	defer t.unlock()
-	first := t.log.first
-	if from != "" {
-		offset, err := parsePosition(from)
-		if err != nil {
-			return nil, err
-		}
-		first = max(first, min(offset, t.log.next()-1)+1)
+	first, err := t.log.resolve(from)
+	if errors.Is(err, errBeyond) {
+		err = nil
 	}
-	for ; len(ms) < limit && first < t.log.next(); first++ {
+	for ; err == nil && len(ms) < limit && first < t.log.next(); first++ {
 		if r := t.log.at(first); r.err == nil {
 			ms = append(ms, r.message)
 		}
 	}
 	own(len(ms), func(i int) *backend.Message { return &ms[i] })
-	return ms, nil
+	return ms, err
 }
 
 // Remove implements [backend.Remover]. A group that has not settled a removed message gets
@@ -100,14 +99,31 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 }
 
 // Maintain implements [backend.Maintainer]. It frees the memory of IDs that Message.Once
-// need not remember any more. It does not free messages, because Ack does.
+// need not remember any more, and of messages that are older than Keep. Without Keep, Ack
+// frees messages. In all topics it deletes ephemeral groups whose members are not heard of.
 func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
+	now := time.Now()
 	err = b.visit("maintain", topic, name, func(g *group) error {
-		next = g.topic.once.turn(time.Now())
+		next = g.topic.once.turn(now)
+		if g.topic.settings.Keep > 0 {
+			next = min(next, maintainOften)
+		}
+		if g.ephemeral {
+			next = min(next, g.hear(now))
+		}
 		return nil
 	})
+	for _, g := range b.ledger.ephemerals() {
+		next = min(next, maintainOften)
+		g.topic.mu.Lock()
+		g.mourn(now)
+		g.topic.unlock()
+	}
 	return next, err
 }
+
+// maintainOften is the longest time to the next Maintain.
+const maintainOften = 5 * time.Second
 
 // Topics implements [backend.Admin].
 func (b *Backend) Topics(context.Context) ([]string, error) {
@@ -157,6 +173,51 @@ func (b *Backend) DeleteGroup(_ context.Context, topic, name string) error {
 // ResetGroup implements [backend.Admin].
 func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backend.Start) error {
 	return b.visit("reset", topic, name, func(g *group) error { return g.reset(start) })
+}
+
+// Declare implements [backend.Declarer].
+func (b *Backend) Declare(_ context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
+	if err := b.Limits().Settings.Check(d.Settings); err != nil {
+		return backend.TopicSettings{}, failed(err, "declare", topic)
+	}
+	t, err := b.acquire(topic, true)
+	if err != nil {
+		return backend.TopicSettings{}, failed(err, "declare", topic)
+	}
+	defer t.unlock()
+	if d.Replace || t.settings == (backend.TopicSettings{}) {
+		t.settings = d.Settings
+	}
+	return t.settings, nil
+}
+
+// Pause implements [backend.Pauser].
+func (b *Backend) Pause(_ context.Context, topic, name string, p backend.Pause) error {
+	if err := p.Check(); err != nil {
+		return failed(err, "pause", topic+"/"+name)
+	}
+	return b.visit("pause", topic, name, func(g *group) error {
+		p.Since = time.Now()
+		if !p.Until.IsZero() && !p.Until.After(p.Since) {
+			p = backend.Pause{}
+		}
+		g.setPause(p)
+		return nil
+	})
+}
+
+// Resume implements [backend.Pauser].
+func (b *Backend) Resume(_ context.Context, topic, name string) error {
+	return b.visit("resume", topic, name, func(g *group) error { g.setPause(backend.Pause{}); return nil })
+}
+
+// Paused implements [backend.Pauser].
+func (b *Backend) Paused(_ context.Context, topic, name string) (p backend.Pause, err error) {
+	err = b.visit("ask for the pause of", topic, name, func(g *group) error {
+		p = g.paused()
+		return nil
+	})
+	return p, err
 }
 
 // visit calls f with the group while it holds the lock of the topic. If the topic or the

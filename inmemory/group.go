@@ -15,9 +15,14 @@ import (
 // from the cursor on was never delivered. The lock of the topic guards the group.
 type group struct {
 	topic   *topic
+	name    string
 	path    string // topic/name, for errors
 	members map[*source]struct{}
 	notify  func(backend.Notice) // of the latest member; nil: none
+
+	ephemeral bool
+	pause     backend.Pause
+	changed   chan struct{} // closed and made anew when pause changes
 
 	floor   uint64   // the lowest offset of an unsettled message
 	entries []*entry // by offset, from floor to cursor-1; nil for a settled message
@@ -33,8 +38,8 @@ type group struct {
 // newGroup makes a group that begins at start.
 func (t *topic) newGroup(name string, start backend.Start) (*group, error) {
 	g := &group{
-		topic: t, path: t.name + "/" + name, members: map[*source]struct{}{},
-		wake: make(chan struct{}, 1), timer: time.NewTimer(math.MaxInt64),
+		topic: t, name: name, path: t.name + "/" + name, members: map[*source]struct{}{},
+		changed: make(chan struct{}), wake: make(chan struct{}, 1), timer: time.NewTimer(math.MaxInt64),
 	}
 	g.timer.Stop()
 	if err := g.reset(start); err != nil {
@@ -58,6 +63,54 @@ func (g *group) reset(start backend.Start) error {
 	}
 	g.floor, g.entries, g.open, g.due, g.later = cursor, nil, 0, nil, nil
 	return nil
+}
+
+// leave deletes an ephemeral group without members.
+func (g *group) leave() {
+	if !g.ephemeral || len(g.members) > 0 {
+		return
+	}
+	g.topic.ledger.remove(g)
+	if g.topic.groups[g.name] == g {
+		delete(g.topic.groups, g.name)
+	}
+}
+
+// hear notes that the members of the group live. It returns the time until it has to be called again.
+func (g *group) hear(now time.Time) (next time.Duration) {
+	next = maintainOften
+	for s := range g.members {
+		s.heard, next = now, min(next, 3*s.lease)
+	}
+	return next
+}
+
+// mourn deletes an ephemeral group if no member was heard of for ten leases.
+func (g *group) mourn(now time.Time) {
+	for s := range g.members {
+		if s.waits || now.Sub(s.heard) <= ephemeralLeases*s.lease {
+			return
+		}
+	}
+	g.end(backend.ErrGone)
+	g.leave()
+}
+
+const ephemeralLeases = 10 // see backend.Config.Ephemeral
+
+// setPause changes the pause, and lets members that wait look at it.
+func (g *group) setPause(p backend.Pause) {
+	g.pause = p
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// paused returns the present pause, or the zero Pause.
+func (g *group) paused() backend.Pause {
+	if !g.pause.Until.IsZero() && !time.Now().Before(g.pause.Until) {
+		g.pause = backend.Pause{}
+	}
+	return g.pause
 }
 
 // cursor is the lowest offset that was never delivered.

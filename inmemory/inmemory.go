@@ -7,7 +7,7 @@
 // times at which delivered, unsettled messages are due again. Of all due messages, the one
 // with the lowest position is delivered first.
 //
-// The log forgets a message after every group has settled it and all earlier messages. So
+// The log forgets a message after every group has settled it and all earlier messages, and it is older than [backend.TopicSettings].Keep. So
 // the log keeps all messages that were stored after a message with a long delay. The log of
 // a topic without groups keeps all messages, up to the limits in [Options].
 package inmemory
@@ -18,7 +18,6 @@ import (
 	"math"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -43,7 +42,7 @@ func New(o Options) *Backend {
 	o = o.withDefaults()
 	return &Backend{
 		options: o,
-		ledger:  ledger{maxMessages: o.MaxMessages, maxBytes: o.MaxBytes},
+		ledger:  ledger{maxMessages: o.MaxMessages, maxBytes: o.MaxBytes, ephemeral: map[*group]struct{}{}},
 		topics:  map[string]*topic{},
 		unused:  1,
 	}
@@ -80,10 +79,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if err := ctx.Err(); err != nil {
 		return failed(fmt.Errorf("%w: %w", backend.ErrUnavailable, err), "publish")
 	}
-	now := time.Now()
 	records := make([]*record, 0, 8)
 	for _, m := range msgs {
-		r := &record{message: *m, stored: now}
+		r := &record{message: *m}
 		r.message.Once, r.message.OnceKey = false, ""
 		records = append(records, r)
 	}
@@ -96,7 +94,8 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 			i++
 			continue
 		}
-		for ; i < len(msgs) && msgs[i].Topic == t.name; i++ {
+		for now := t.log.now(); i < len(msgs) && msgs[i].Topic == t.name; i++ {
+			records[i].stored = now
 			errs.Set(i, len(msgs), failed(t.store(msgs[i], records[i]), "publish", t.name))
 		}
 		t.unlock()
@@ -112,6 +111,8 @@ func (b *Backend) Limits() backend.Limits {
 		Refund:     true,
 		FencedAcks: true,
 		Instances:  true,
+		Ephemeral:  true,
+		Settings:   backend.Supported{Keep: true, MaxMessages: true, MaxBytes: true},
 		Publishers: -1,
 	}
 }

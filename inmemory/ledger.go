@@ -1,6 +1,8 @@
 package inmemory
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,7 +18,8 @@ type ledger struct {
 	mu        sync.Mutex // taken after a topic's lock; no lock is taken after it
 	messages  int
 	bytes     int64
-	unsettled int           // sum over all groups of their unsettled messages
+	unsettled int // sum over all groups of their unsettled messages
+	ephemeral map[*group]struct{}
 	settled   chan struct{} // closed when unsettled becomes zero; nil if no call waits for it
 }
 
@@ -34,6 +37,26 @@ func (l *ledger) enter(size int) error {
 	l.messages++
 	l.bytes += int64(size)
 	return nil
+}
+
+// ephemerals returns the ephemeral groups of all topics.
+func (l *ledger) ephemerals() []*group {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.ephemeral))
+}
+
+// add adds an ephemeral group to ephemerals, and remove removes it.
+func (l *ledger) add(g *group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ephemeral[g] = struct{}{}
+}
+
+func (l *ledger) remove(g *group) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ephemeral, g)
 }
 
 // change adds to the counts. Each number may be negative.

@@ -2,6 +2,7 @@ package inmemory
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 type log struct {
 	first   uint64 // offset of the oldest kept record
 	records []*record
-	kept    int // number of messages, without removed messages
-	largest int // size of the largest message that was ever stored, in bytes
+	kept    int       // number of messages, without removed messages
+	bytes   int64     // their total size
+	largest int       // size of the largest message that was ever stored, in bytes
+	latest  time.Time // the last result of now
 }
 
 // A record is a stored message. A record never changes, so it can be read without the lock
@@ -28,17 +31,36 @@ type record struct {
 
 var errRemoved = fmt.Errorf("%w: the message was removed", backend.ErrGone)
 
+// errBeyond means that a position is beyond the end of the log.
+var errBeyond = fmt.Errorf("%w: the position is beyond the end", backend.ErrRefused)
+
 // next returns the offset of the next message to be stored.
 func (l *log) next() uint64 { return l.first + uint64(len(l.records)) }
 
 // at returns the message at an offset from first to next-1.
 func (l *log) at(offset uint64) *record { return l.records[offset-l.first] }
 
-// store appends a message and gives it its position.
-func (l *log) store(r *record) {
+// now returns the present time for a new message, not before the time of an earlier message.
+func (l *log) now() time.Time {
+	if t := time.Now(); t.After(l.latest) {
+		l.latest = t
+	}
+	return l.latest
+}
+
+// store appends a message of a size, and gives it its position.
+func (l *log) store(r *record, size int) {
 	r.message.Position = position(l.next())
 	l.records = append(l.records, r)
 	l.kept++
+	l.bytes += int64(size)
+	l.largest = max(l.largest, size)
+}
+
+// since returns the offset of the first message stored at t or later, or the next offset.
+func (l *log) since(t time.Time) uint64 {
+	i, _ := slices.BinarySearchFunc(l.records, t, func(r *record, t time.Time) int { return r.stored.Compare(t) })
+	return l.first + uint64(i)
 }
 
 // trim forgets the records below offset. Unless all is set, it stops at the first message
@@ -52,6 +74,7 @@ func (l *log) trim(offset uint64, all bool) (messages int, bytes int64) {
 		l.records[0], l.records = nil, l.records[1:]
 	}
 	l.kept -= messages
+	l.bytes -= bytes
 	return messages, bytes
 }
 
@@ -65,17 +88,21 @@ func (l *log) remove(offset uint64) (messages int, bytes int64) {
 	place := backend.Message{Topic: r.message.Topic, Position: r.message.Position}
 	l.records[offset-l.first] = &record{place, r.stored, errRemoved}
 	l.kept--
+	l.bytes -= int64(r.message.Size())
 	return 1, int64(r.message.Size())
 }
 
-// resolve returns the offset of the first message that a group with this start gets.
+// resolve returns the offset of the first message that a group with this start gets. It refuses a position beyond the end.
 func (l *log) resolve(start backend.Start) (offset uint64, err error) {
 	if after, ok := start.After(); ok {
 		offset, err = parsePosition(after)
 		if err == nil && offset >= l.next() {
-			err = fmt.Errorf("%w: position %s is beyond the end", backend.ErrRefused, after)
+			return l.next(), fmt.Errorf("%w, %s", errBeyond, after)
 		}
 		return max(offset+1, l.first), err
+	}
+	if t, ok := start.At(); ok {
+		return l.since(t), nil
 	}
 	switch start {
 	case backend.StartEarliest:

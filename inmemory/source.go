@@ -16,6 +16,8 @@ type source struct {
 	group    *group
 	lease    time.Duration
 	fence    bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
+	heard    time.Time     // when the member was last heard of, see backend.Config.Ephemeral
+	waits    bool          // in Receive
 	instance instance      // the process that the member is part of; zero if it has no name
 	err      error         // the error of all calls after end; nil before end; see failure
 	ended    chan struct{} // closed by end
@@ -55,6 +57,12 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 		if g, err = t.newGroup(c.Group, c.Start); err != nil {
 			return nil, err
 		}
+		if g.ephemeral = c.Ephemeral; g.ephemeral {
+			t.ledger.add(g)
+		}
+	}
+	if g.ephemeral != c.Ephemeral {
+		return nil, fmt.Errorf("%w: the group exists, and Ephemeral of it is %t", backend.ErrRefused, g.ephemeral)
 	}
 	s := &source{
 		group: g, lease: c.Lease, fence: c.ConfirmAcks, ended: make(chan struct{}),
@@ -66,7 +74,7 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 			old.end(backend.ErrReplaced)
 		}
 	}
-	g.members[s] = struct{}{}
+	g.members[s], s.heard = struct{}{}, time.Now()
 	if c.Notify != nil {
 		g.notify = c.Notify
 	}
@@ -88,12 +96,15 @@ func (s *source) await(ctx context.Context, limit int, maxBytes int64) ([]backen
 	g := s.group
 	g.topic.mu.Lock()
 	defer g.topic.unlock()
-	for {
+	for s.heard = time.Now(); ; {
 		switch {
 		case s.failure() != nil:
 			return nil, s.failure()
 		case ctx.Err() != nil, limit <= 0:
 			return nil, ctx.Err()
+		}
+		if p := g.paused(); !p.Since.IsZero() {
+			return nil, &backend.PausedError{Pause: p}
 		}
 		if ds := g.take(limit, maxBytes, s); len(ds) > 0 {
 			return ds, nil
@@ -107,15 +118,19 @@ func (s *source) await(ctx context.Context, limit int, maxBytes int64) ([]backen
 func (s *source) wait(ctx context.Context) {
 	g := s.group
 	g.waiting++
+	s.waits = true
+	changed := g.changed
 	g.topic.unlock()
 	select {
 	case <-g.wake:
+	case <-changed:
 	case <-g.timer.C:
 	case <-s.ended:
 	case <-ctx.Done():
 	}
 	g.topic.mu.Lock()
 	g.waiting--
+	s.waits, s.heard = false, time.Now()
 }
 
 // Ack implements [backend.Source]. With Config.ConfirmAcks it is fenced, like Delay.
@@ -150,6 +165,7 @@ func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
 func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
 	return s.each("extend", len(ds), func(i int, now time.Time) error {
 		e, err := s.entry(ds[i], true)
+		s.heard = now
 		if err == nil {
 			s.group.postpone(s, now.Add(s.lease), e)
 		}
@@ -195,6 +211,7 @@ func (s *source) Close() error {
 	s.group.topic.mu.Lock()
 	defer s.group.topic.unlock()
 	s.end(backend.ErrClosed)
+	s.group.leave()
 	return nil
 }
 

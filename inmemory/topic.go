@@ -1,8 +1,10 @@
 package inmemory
 
 import (
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -13,6 +15,7 @@ type topic struct {
 	name   string
 
 	mu        sync.Mutex // guards the fields below, and the groups with their members
+	settings  backend.TopicSettings
 	log       log
 	once      once
 	groups    map[string]*group // nil after the topic was deleted, or the backend closed
@@ -20,21 +23,64 @@ type topic struct {
 }
 
 // unlock ends an access to the topic, whatever the access has changed. It forgets each
-// message that every group has settled together with all earlier messages, tells the ledger,
-// and wakes members. Without groups it forgets only removed messages.
+// message that every group has settled together with all earlier messages and that is older than
+// Keep, tells the ledger, and wakes members. Without groups it forgets only removed messages.
 func (t *topic) unlock() {
 	defer t.mu.Unlock()
-	floor, unsettled := t.log.next(), 0
+	floor, unsettled := t.settled(), 0
 	for _, g := range t.groups {
-		floor = min(floor, g.floor)
 		unsettled += g.lag() + g.open
 		g.alert()
+	}
+	if t.settings.Keep > 0 && t.groups != nil {
+		floor = min(floor, t.log.since(time.Now().Add(-t.settings.Keep)))
 	}
 	messages, bytes := t.log.trim(floor, len(t.groups) > 0 || t.groups == nil)
 	if messages > 0 || unsettled != t.unsettled {
 		t.ledger.change(-messages, -bytes, unsettled-t.unsettled)
 		t.unsettled = unsettled
 	}
+}
+
+// settled returns the offset below which every group has settled all messages.
+func (t *topic) settled() (floor uint64) {
+	floor = t.log.next()
+	for _, g := range t.groups {
+		floor = min(floor, g.floor)
+	}
+	return floor
+}
+
+// admit counts a new message of a size. It makes room by forgetting messages that every group has settled.
+// If that is not enough, it returns an error and counts nothing.
+func (t *topic) admit(size int) error {
+	floor := t.log.first
+	if len(t.groups) > 0 {
+		floor = t.settled()
+	}
+	for {
+		err := t.full(size)
+		if err == nil {
+			err = t.ledger.enter(size)
+		}
+		if !errors.Is(err, backend.ErrFull) || t.log.first >= floor {
+			return err
+		}
+		messages, bytes := t.log.trim(t.log.first+1, true)
+		t.ledger.change(-messages, -bytes, 0)
+	}
+}
+
+// full returns an error if a message of a size would exceed a limit of the topic.
+func (t *topic) full(size int) error {
+	messages, bytes := t.settings.MaxMessages, t.settings.MaxBytes
+	switch {
+	case bytes > 0 && int64(size) > bytes:
+		return backend.ErrTooLarge
+	case messages > 0 && int64(t.log.kept) >= messages, bytes > 0 && t.log.bytes+int64(size) > bytes:
+		return fmt.Errorf("%w: the topic has %d messages of %d bytes", backend.ErrFull, t.log.kept, t.log.bytes)
+	}
+	return nil
 }
 
 // store stores r, a copy of m. It returns nil and stores nothing if m is a duplicate. It
@@ -47,11 +93,10 @@ func (t *topic) store(m *backend.Message, r *record) error {
 		}
 	}
 	size := m.Size()
-	if err := t.ledger.enter(size); err != nil {
+	if err := t.admit(size); err != nil {
 		return err
 	}
-	t.log.store(r)
-	t.log.largest = max(t.log.largest, size)
+	t.log.store(r, size)
 	m.Position = r.message.Position
 	if m.Once {
 		t.once.add(m.Mark(), m.Position, r.stored)

@@ -54,7 +54,7 @@ func Follow(ctx context.Context, b backend.Backend, topics ...string) iter.Seq2[
 // follow yields the next records of topic, and returns the number of messages that it has
 // read. It returns false if yield does.
 func follow(ctx context.Context, b backend.Backend, topic string, position *string, yield func(Record, error) bool) (int, bool) {
-	ms, err := backend.Read(ctx, b, Topic(topic), *position, readSize)
+	ms, err := backend.Read(ctx, b, Topic(topic), backend.StartAfter(*position), readSize)
 	switch {
 	case ctx.Err() != nil:
 		return 0, false

@@ -117,7 +117,7 @@ type counting struct {
 	reads, fails int
 }
 
-func (c *counting) Read(ctx context.Context, topic, from string, n int) ([]backend.Message, error) {
+func (c *counting) Read(ctx context.Context, topic string, from backend.Start, n int) ([]backend.Message, error) {
 	if c.reads++; c.reads <= c.fails {
 		return nil, errBroken
 	}

@@ -70,7 +70,7 @@ func watched(t *testing.T, b backend.Backend, o lifecycle.Options) (bus *eventbu
 func records(t *testing.T, b backend.Backend, topic string) (rs []lifecycle.Record) {
 	t.Helper()
 	for from := ""; ; {
-		ms, err := backend.Read(t.Context(), b, lifecycle.Topic(topic), from, 1000)
+		ms, err := backend.Read(t.Context(), b, lifecycle.Topic(topic), backend.StartAfter(from), 1000)
 		if errors.Is(err, backend.ErrGone) || err == nil && len(ms) == 0 {
 			return rs
 		}

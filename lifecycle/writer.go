@@ -148,7 +148,7 @@ func (w *writer) find(ctx context.Context, topic string) (positions []string, er
 	for from := ""; ; {
 		var ms []backend.Message
 		err := w.call(ctx, func(ctx context.Context) (err error) {
-			ms, err = backend.Read(ctx, w.backend, topic, from, readSize)
+			ms, err = backend.Read(ctx, w.backend, topic, backend.StartAfter(from), readSize)
 			return err
 		})
 		if errors.Is(err, backend.ErrGone) || err == nil && len(ms) == 0 {

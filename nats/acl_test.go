@@ -83,7 +83,7 @@ type flow func(ctx context.Context, b *nats.Backend) error
 
 var flows = map[string]flow{
 	"publisher": func(ctx context.Context, b *nats.Backend) error {
-		return errors.Join(publishTo(ctx, b, topic), publishTo(ctx, b, "another"), b.Declare(ctx, "a.third"))
+		return errors.Join(publishTo(ctx, b, topic), publishTo(ctx, b, "another"), declare(ctx, b, "a.third"))
 	},
 	"consumer": func(ctx context.Context, b *nats.Backend) error { return consume(ctx, b, topic, group) },
 	"redriver": func(ctx context.Context, b *nats.Backend) error {
@@ -151,7 +151,7 @@ func consume(ctx context.Context, b *nats.Backend, topic, group string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(source.Ack(ctx, backend.Lend(again)), b.Declare(ctx, topic+".dlq"), publishTo(ctx, b, topic+".dlq"))
+	err = errors.Join(source.Ack(ctx, backend.Lend(again)), declare(ctx, b, topic+".dlq"), publishTo(ctx, b, topic+".dlq"))
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	denied(nil, consumer.DeleteGroup(ctx, topic, group))
 	denied(nil, consumer.DeleteTopic(ctx, topic))
 	denied(nil, publishTo(ctx, operator, topic))
-	denied(nil, operator.Declare(ctx, "new"))
+	denied(nil, declare(ctx, operator, "new"))
 	denied(operator.Maintain(ctx, topic, group))
 	letters, err := deadletter.Open(operator, dead)
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestExactSubjects(t *testing.T) {
 	server := prepared(t, exact)
 	owner, err := as(t, server, "")
 	require.NoError(t, err)
-	require.NoError(t, owner.Declare(t.Context(), topic+".dlq"))
+	require.NoError(t, declare(t.Context(), owner, topic+".dlq"))
 	require.NoError(t, works(t, server, "consumer"))
 	publisher, err := as(t, server, "publisher")
 	require.NoError(t, err)

@@ -21,17 +21,17 @@ var (
 
 // Read implements [backend.Reader]. A message of another program that cannot be decoded
 // has its raw bytes as Payload.
-func (b *Backend) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	return run(ctx, b, "read", topic, harmless, func(ctx context.Context) ([]backend.Message, error) {
 		return b.read(ctx, b.place(topic), from, limit)
 	})
 }
 
-func (b *broker) read(ctx context.Context, p *place, from string, limit int) ([]backend.Message, error) {
+func (b *broker) read(ctx context.Context, p *place, from backend.Start, limit int) ([]backend.Message, error) {
 	seq := uint64(0)
-	if from != "" {
+	if after, ok := from.After(); ok {
 		var err error
-		if seq, err = parsePosition(from); err != nil {
+		if seq, err = parsePosition(after); err != nil {
 			return nil, err
 		}
 	}

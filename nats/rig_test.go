@@ -251,3 +251,9 @@ func led(ctx context.Context, js jetstream.JetStream) bool {
 	}
 	return streams.Err() == nil
 }
+
+// declare declares a topic without settings.
+func declare(ctx context.Context, b backend.Backend, topic string) error {
+	_, err := backend.Declare(ctx, b, topic, backend.Declaration{})
+	return err
+}

@@ -35,7 +35,7 @@ func TestRightsLost(t *testing.T) {
 		{"publish", "bus.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error {
 			return backend.ErrorAt(b.Publish(ctx, []*backend.Message{{Topic: topic}}), 0)
 		}},
-		{"declare", "bus.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error { return b.Declare(ctx, topic) }},
+		{"declare", "bus.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error { return declare(ctx, b, topic) }},
 		{"ask", "$JS.API.STREAM.INFO.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error {
 			_, err := b.Read(ctx, topic, "", 10)
 			return err

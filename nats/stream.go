@@ -164,8 +164,11 @@ func neverStored(p *place) outgoing {
 
 // Declare implements [backend.Declarer]. To learn whether the client may publish, it sends a
 // message that is never stored.
-func (b *Backend) Declare(ctx context.Context, topic string) error {
-	return b.call(ctx, "declare", topic, effective, func(ctx context.Context) error {
+func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
+	if err := b.Limits().Settings.Check(d.Settings); err != nil {
+		return backend.TopicSettings{}, b.failure("declare", topic, err)
+	}
+	return backend.TopicSettings{}, b.call(ctx, "declare", topic, effective, func(ctx context.Context) error {
 		b.forget(topic) // the stream may be deleted
 		p, err := b.ensure(ctx, topic)
 		if err == nil {

@@ -141,7 +141,7 @@ func (a *account) check(t *testing.T, url string) (total, doubles int) {
 	defer bus.Shutdown(context.WithoutCancel(t.Context()))
 	seen, last := map[string]bool{}, map[string]int{}
 	for from := ""; ; {
-		ms, err := backend.Read(t.Context(), bus.Backend(), a.topic, from, 1000)
+		ms, err := backend.Read(t.Context(), bus.Backend(), a.topic, backend.StartAfter(from), 1000)
 		require.NoError(t, err)
 		if len(ms) == 0 {
 			break

@@ -116,7 +116,7 @@ func (r *rig) relay(to eventbus.Publisher) (stop func()) {
 // stored returns the events of a topic of the bus, in order.
 func (r *rig) stored(topic string) (events []eventbus.Event) {
 	for from := ""; ; {
-		ms, err := backend.Read(r.t.Context(), r.bus.Backend(), topic, from, 1000)
+		ms, err := backend.Read(r.t.Context(), r.bus.Backend(), topic, backend.StartAfter(from), 1000)
 		if errors.Is(err, backend.ErrGone) || err == nil && len(ms) == 0 {
 			return events
 		}

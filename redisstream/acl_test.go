@@ -64,7 +64,7 @@ type flow func(ctx context.Context, b *redisstream.Backend, topic string) error
 
 var flows = map[string]flow{
 	"publisher": func(ctx context.Context, b *redisstream.Backend, topic string) error {
-		return errors.Join(b.Ping(ctx), b.Declare(ctx, topic), b.Publish(ctx, []*backend.Message{{Topic: topic}}), bury(ctx, b, topic))
+		return errors.Join(b.Ping(ctx), declare(ctx, b, topic), b.Publish(ctx, []*backend.Message{{Topic: topic}}), bury(ctx, b, topic))
 	},
 	"consumer": consume,
 	"monitor": func(ctx context.Context, b *redisstream.Backend, topic string) error {
@@ -172,7 +172,7 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 		return err
 	}
 	_, err = b.Maintain(ctx, topic, workers)
-	err = errors.Join(err, b.Ping(ctx), b.Declare(ctx, topic+".dlq"), bury(ctx, b, topic+".dlq"),
+	err = errors.Join(err, b.Ping(ctx), declare(ctx, b, topic+".dlq"), bury(ctx, b, topic+".dlq"),
 		v.Ack(ctx, backend.Lend(again)), first.Ack(ctx, backend.Lend(held)))
 	if err != nil {
 		return err
@@ -275,7 +275,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	monitor := as("monitor")
 	require.ErrorIs(t, monitor.Publish(t.Context(), batch("b", 1)), backend.ErrDenied)
 	require.ErrorIs(t, monitor.Publish(t.Context(), once(batch("b", 1))), backend.ErrDenied)
-	require.ErrorIs(t, monitor.Declare(t.Context(), topic), backend.ErrDenied)
+	require.ErrorIs(t, declare(t.Context(), monitor, topic), backend.ErrDenied)
 	_, err = monitor.Maintain(t.Context(), topic, workers)
 	require.ErrorIs(t, err, backend.ErrDenied)
 	letters, err := deadletter.Open(monitor, topic+".dlq")

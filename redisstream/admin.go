@@ -50,12 +50,15 @@ func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 // Declare implements [backend.Declarer]. It only tests whether the client may add to the
 // stream, by an XADD with an ID that no stream accepts. The first message or group creates
 // the stream. If the memory of the server is full, Declare succeeds too.
-func (b *Backend) Declare(ctx context.Context, topic string) error {
+func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
+	if err := b.Limits().Settings.Check(d.Settings); err != nil {
+		return backend.TopicSettings{}, b.failure("declare", topic, err)
+	}
 	err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "").err
 	if errors.Is(err, backend.ErrFull) || err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
-		return nil
+		err = nil
 	}
-	return b.failure("declare", topic, err)
+	return backend.TopicSettings{}, b.failure("declare", topic, err)
 }
 
 // exists returns ErrGone if the topic with this stream does not exist.
@@ -69,14 +72,14 @@ func (b *broker) exists(ctx context.Context, stream string) error {
 
 // Read implements [backend.Reader]. An entry that cannot be decoded becomes a message with
 // the raw bytes of the entry as Payload.
-func (b *Backend) Read(ctx context.Context, topic, from string, limit int) (ms []backend.Message, err error) {
+func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, limit int) (ms []backend.Message, err error) {
 	defer func() { err = b.failure("read", topic, err) }()
 	start := "-"
-	if from != "" {
-		if err := checkPosition(from); err != nil {
+	if after, ok := from.After(); ok {
+		if err := checkPosition(after); err != nil {
 			return nil, err
 		}
-		start = "(" + *entryID(&from)
+		start = "(" + *entryID(&after)
 	}
 	stream := b.streamKey(topic)
 	if err := b.exists(ctx, stream); err != nil {

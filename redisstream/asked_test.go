@@ -22,7 +22,7 @@ func TestRefusedBehindASK(t *testing.T) {
 	b, err := redisstream.New(client, redisstream.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	require.NoError(t, b.Declare(t.Context(), "warm")) // the scripts and the servers are known
+	require.NoError(t, declare(t.Context(), b, "warm")) // the scripts and the servers are known
 	m := newMover(t, cluster, "bus:{orders}")
 	m.begin()
 	_, err = b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Minute, MaxInFlight: 10})

@@ -37,7 +37,7 @@ func TestLongIDsArePositions(t *testing.T) {
 	require.Equal(t, want, ids)
 	require.True(t, slices.IsSorted(positions), positions)
 	for i, position := range positions {
-		ms, err := b.Read(t.Context(), topic, position, 1)
+		ms, err := b.Read(t.Context(), topic, backend.StartAfter(position), 1)
 		require.NoError(t, err)
 		require.Len(t, ms, min(1, len(want)-1-i))
 		require.NoError(t, b.ResetGroup(t.Context(), topic, workers, backend.StartAfter(position)))

@@ -161,7 +161,7 @@ func each(err error, n int, f func(i int, err error)) {
 func stored(t testing.TB, b *redisstream.Backend) (all []backend.Message) {
 	t.Helper()
 	for from := ""; ; {
-		ms, err := b.Read(within(t, 30*time.Second), topic, from, 1000)
+		ms, err := b.Read(within(t, 30*time.Second), topic, backend.StartAfter(from), 1000)
 		require.NoError(t, err)
 		if len(ms) == 0 {
 			return all

@@ -35,7 +35,7 @@ func TestFullMemoryRefusesPublishesOnly(t *testing.T) {
 	})
 	require.ErrorIs(t, b.Publish(t.Context(), once(batch("once", 3))), backend.ErrFull)
 
-	require.NoError(t, b.Declare(t.Context(), topic), "the full memory is no refusal")
+	require.NoError(t, declare(t.Context(), b, topic), "the full memory is no refusal")
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(held[:2])))
 	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: held[2]}, {Delivery: held[3], For: time.Millisecond, Refund: true}}))
 	require.NoError(t, s.Extend(t.Context(), backend.Lend(held[4:])))
@@ -148,7 +148,7 @@ func TestMissingCredentialsAreDenied(t *testing.T) {
 		b := open(t, client, redisstream.Options{})
 		t.Log(name)
 		requireEach(t, b, backend.ErrDenied)
-		require.ErrorIs(t, b.Declare(t.Context(), topic), backend.ErrDenied)
+		require.ErrorIs(t, declare(t.Context(), b, topic), backend.ErrDenied)
 	}
 }
 

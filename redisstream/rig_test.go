@@ -201,3 +201,9 @@ func request(kind conformance.Request) func([]byte) bool {
 
 // alone reports whether no other test runs beside this one, so that a test may bound times.
 func alone() bool { return os.Getenv("EVENTBUS_ALONE") == "1" }
+
+// declare declares a topic without settings.
+func declare(ctx context.Context, b backend.Backend, topic string) error {
+	_, err := backend.Declare(ctx, b, topic, backend.Declaration{})
+	return err
+}

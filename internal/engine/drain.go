@@ -33,6 +33,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	unsettled := s.book.Abandon(ErrShutdown)
 	s.book.unlock()
 	s.counts.abandoned.Add(int64(unsettled))
+	s.await(done(func() { s.engine.leave(s) })) // before the group may end, which Maintain would take for a fault
 	closed := make(chan error, 1)
 	s.await(done(func() { closed <- s.feeds.close() }))
 	select {
@@ -40,7 +41,6 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	default:
 		err = errStuckDriver
 	}
-	s.await(done(func() { s.engine.leave(s) }))
 	s.giveUp(ErrShutdown)
 	s.book.end()
 	s.status.enter(observer.Closed, nil)

@@ -37,6 +37,7 @@ type Options struct {
 	Observer observer.Observer
 	Publish  PublishOptions // New sets NewBackoff
 	Instance string         // see backend.Config.Instance; empty: none
+	Topics   map[string]backend.TopicSettings
 }
 
 // PublishOptions is [publish.Options].
@@ -51,6 +52,7 @@ type Engine struct {
 	dropped   atomic.Int64
 	outage    outage.Outage
 	discovery discovery
+	settings  *settings
 	failed    chan error // see Failed
 
 	instance, incarnation string // of the members; both empty: none
@@ -71,6 +73,7 @@ func New(b backend.Backend, o Options) *Engine {
 		backend:  b,
 		limits:   backend.LimitsOf(b),
 		notifier: newNotifier(o.Observer),
+		settings: newSettings(o.Topics),
 		failed:   make(chan error, 1),
 		subs:     map[*Subscription]struct{}{},
 		jobs:     map[[2]string]*job{},
@@ -101,7 +104,10 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if e.notifier.now.Published != nil {
 		start = time.Now()
 	}
-	err := e.publisher.Publish(ctx, msgs)
+	err := e.declareAll(ctx, msgs)
+	if err == nil {
+		err = e.publisher.Publish(ctx, msgs)
+	}
 	if err != nil && errors.Is(err, ErrDropped) {
 		e.dropped.Add(int64(e.notifier.dropped(msgs, err)))
 	}
@@ -206,7 +212,7 @@ func (e *Engine) join(s *Subscription) error {
 	}
 	e.subs[s] = struct{}{}
 	for topic := range s.feeds.byTopic { // nobody else uses it yet
-		e.hold(topic, s.Group)
+		e.hold(topic, s)
 	}
 	if s.searches() {
 		e.discovery.begin()
@@ -216,16 +222,16 @@ func (e *Engine) join(s *Subscription) error {
 	return nil
 }
 
-// joinTopic notes that a subscription of the group has found topic.
-func (e *Engine) joinTopic(topic, group string) {
+// joinTopic notes that s has found topic.
+func (e *Engine) joinTopic(topic string, s *Subscription) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.hold(topic, group)
+	e.hold(topic, s)
 }
 
 // hold starts the jobs for a topic, or counts another user of them. The caller holds mu.
-func (e *Engine) hold(topic, group string) {
-	e.maintain(topic, group)
+func (e *Engine) hold(topic string, s *Subscription) {
+	e.maintain(topic, s)
 	e.move(topic)
 }
 

@@ -66,21 +66,34 @@ func (f *feed) open(ctx context.Context) error {
 	return nil
 }
 
-// close closes the attachment, if there is one.
-func (f *feed) close() error {
-	if a := f.attachment.Load(); a != nil {
-		return a.close()
+// quit ends the membership. If the group is to live with its member, and the backend cannot
+// delete it then, quit does.
+func (f *feed) quit() error {
+	a, s := f.attachment.Load(), f.sub
+	if a == nil {
+		return nil
 	}
-	return nil
+	err := a.close()
+	admin, ok := backend.As[backend.Admin](s.engine.backend)
+	if !ok || !s.Ephemeral || s.engine.limits.Ephemeral {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attachTimeout)
+	defer cancel()
+	return errors.Join(err, driving("DeleteGroup", func() error { return admin.DeleteGroup(ctx, f.topic, s.Group) }))
 }
 
 func (f *feed) attach(ctx context.Context, start backend.Start) (a *attachment, err error) {
 	s := f.sub
+	if err := s.engine.declare(ctx, f.topic); err != nil {
+		return nil, err
+	}
 	var src backend.Source
 	err = driving("Attach", func() (err error) {
 		src, err = s.engine.backend.Attach(ctx, backend.Config{
 			Topic: f.topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
 			ConfirmAcks: s.Mode != OnSuccess, // a run or a caller waits for the answer
+			Ephemeral:   s.Ephemeral && s.engine.limits.Ephemeral,
 			Notify:      s.notifier.noticed,
 			Instance:    s.engine.instance, Incarnation: s.engine.incarnation,
 		})
@@ -104,7 +117,10 @@ func (f *feed) checkDeadLetter(ctx context.Context) error {
 	}
 	err := backend.CheckName(f.deadLetter) // with a suffix, the name may be too long
 	if err == nil {
-		err = driving("Declare", func() error { return backend.Declare(ctx, f.sub.engine.backend, f.deadLetter) })
+		err = driving("Declare", func() error {
+			_, err := backend.Declare(ctx, f.sub.engine.backend, f.deadLetter, backend.Declaration{})
+			return err
+		})
 	}
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("dead-letter topic %s: %w", f.deadLetter, err)
@@ -115,6 +131,7 @@ func (f *feed) checkDeadLetter(ctx context.Context) error {
 // gone ends a feed whose topic was deleted. The leases of its Holds are lost because of why.
 func (f *feed) gone(why error) {
 	s := f.sub
+	s.engine.leaveTopic(f.topic, s.Group) // first, because Maintain would take the end of the group for a fault
 	lost := 0
 	if a := f.attachment.Load(); a != nil {
 		s.book.lock()
@@ -125,7 +142,6 @@ func (f *feed) gone(why error) {
 	}
 	s.feeds.remove(f)
 	s.status.forget(f)
-	s.engine.leaveTopic(f.topic, s.Group)
 	s.notifier.noticed(backend.Notice{
 		Topic: f.topic, Group: s.Group, Err: why,
 		Text: fmt.Sprintf("the topic was deleted and left the subscription %s; %d of its events were held here", s.Topic, lost),

@@ -97,7 +97,7 @@ func (l *feeds) each(do func(f *feed) error) []error {
 
 // close closes all attachments.
 func (l *feeds) close() error {
-	errs := l.each((*feed).close)
+	errs := l.each((*feed).quit)
 	return errors.Join(errs...)
 }
 
@@ -143,7 +143,7 @@ func (l *feeds) found(topics []string) (news []*feed) {
 		f := newFeed(s, name, backend.StartEarliest, true) // it has appeared since Subscribe
 		f.fetcher.brought = 1                              // it has events, which should wait for no round
 		l.byTopic[name] = f
-		s.engine.joinTopic(name, s.Group)
+		s.engine.joinTopic(name, s)
 		news = append(news, f)
 	}
 	s.turns.share(len(l.byTopic))

@@ -72,7 +72,26 @@ func (f *fetcher) goesOn(ctx context.Context, err error, again *backoff.Exponent
 		f.anew = false
 		return true
 	}
+	if p, ok := errors.AsType[*backend.PausedError](err); ok {
+		again.Reset()
+		f.halt(p)
+		return true
+	}
 	return f.ctx.Err() != nil || isOnlyEnd(ctx, err) || f.heal(err, again)
+}
+
+// lookForResume is the time between two looks whether the group is still paused.
+const lookForResume = time.Second
+
+// halt shows that an operator has paused the group, and waits until the next Receive.
+func (f *fetcher) halt(p *backend.PausedError) {
+	f.sub.status.clear(noReceive, f.feed)
+	f.sub.status.trouble(halted, f.feed, p)
+	wait := lookForResume
+	if until := p.Pause.Until; !until.IsZero() {
+		wait = min(wait, max(time.Until(until), emptyRead))
+	}
+	sleep(f.ctx, wait)
 }
 
 // isOnlyEnd reports whether err, of a Receive with ctx, says only that ctx has ended.
@@ -263,6 +282,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	}
 	if err == nil {
 		f.sub.status.clear(noReceive, f.feed)
+		f.sub.status.clear(halted, f.feed)
 	}
 	return err
 }

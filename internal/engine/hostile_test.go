@@ -242,9 +242,11 @@ func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
 // panicky is a backend whose methods panic.
 type panicky struct{ backend.Backend }
 
-func (panicky) Ping(context.Context) error            { panic("ping") }
-func (panicky) Declare(context.Context, string) error { panic("declare") }
-func (panicky) Close() error                          { panic("close") }
+func (panicky) Ping(context.Context) error { panic("ping") }
+func (panicky) Declare(context.Context, string, backend.Declaration) (backend.TopicSettings, error) {
+	panic("declare")
+}
+func (panicky) Close() error { panic("close") }
 
 // Panics of Ping, Declare and Close become errors. After a panic of Close, a later Shutdown
 // has the same result.

@@ -20,10 +20,11 @@ type job struct {
 	users int // guarded by Engine.mu
 }
 
-// maintain starts to call the backend's Maintainer, if there is one, for a topic and group.
+// maintain starts to call the backend's Maintainer, if there is one, for the group of s in topic.
 // Subscriptions to the same group share one job. The caller holds mu.
-func (e *Engine) maintain(topic, group string) {
+func (e *Engine) maintain(topic string, s *Subscription) {
 	m, ok := backend.As[backend.Maintainer](e.backend)
+	group := s.Group
 	key := [2]string{topic, group}
 	if j := e.jobs[key]; j != nil {
 		j.users++
@@ -31,9 +32,12 @@ func (e *Engine) maintain(topic, group string) {
 	if !ok || e.jobs[key] != nil {
 		return
 	}
-	again := newBackoff()
+	again, first := newBackoff(), firstMaintenance
+	if s.Ephemeral { // otherwise the backend may take the member for a dead one
+		first = min(first, 3*s.Lease)
+	}
 	e.jobs[key] = &job{users: 1}
-	e.jobs[key].recurring = recur(firstMaintenance, func(r *recurring) {
+	e.jobs[key].recurring = recur(first, func(r *recurring) {
 		start, next := time.Now(), time.Duration(0)
 		ctx, cancel := context.WithTimeout(r.ctx, maintenanceTimeout)
 		defer cancel()

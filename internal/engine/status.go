@@ -38,6 +38,7 @@ const (
 	allStuck                 // no handler is free, because all run for longer than their timeout allows
 	crowded                  // too many events wait behind others, so that none is read; not a fault
 	limited                  // the limiter grants nothing for a while; not a fault
+	halted                   // an operator has paused the group; not a fault
 
 	troubles
 )
@@ -56,7 +57,9 @@ func (t *status) enter(stage observer.State, failure error) {
 	}
 	t.stage, t.failure = stage, failure
 	if stage == observer.Paused {
-		t.troubles[noReceive], t.troubles[noPlace], t.troubles[limited] = nil, nil, nil
+		for _, kind := range []trouble{noReceive, noPlace, limited, halted} {
+			t.troubles[kind] = nil
+		}
 	}
 	t.tell()
 }
@@ -67,7 +70,7 @@ func (t *status) enter(stage observer.State, failure error) {
 func (t *status) trouble(kind trouble, of *feed, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stage == observer.Paused && (kind == noReceive || kind == noPlace || kind == limited) {
+	if t.stage == observer.Paused && (kind == noReceive || kind == noPlace || kind == limited || kind == halted) {
 		return // of a Receive that the pause has ended
 	}
 	if of != nil && of.ended {
@@ -111,10 +114,26 @@ func (t *status) state() (observer.State, error) {
 	if err := t.fault(); err != nil {
 		return observer.Degraded, err
 	}
-	if err := cmp.Or(t.troubles[crowded][nil], t.troubles[limited][nil]); err != nil {
+	if err := t.halts(); err != nil {
+		return observer.Paused, err
+	}
+	if err := cmp.Or(t.troubles[crowded][nil], t.troubles[limited][nil], errors.Join(t.causes(t.troubles[halted])...)); err != nil {
 		return observer.Limited, err
 	}
 	return observer.Running, nil
+}
+
+// halts returns the error that an operator has paused the group in all topics of s, or nil. If
+// some topics are paused, s is limited. The caller holds mu.
+func (t *status) halts() error {
+	of := t.troubles[halted]
+	if len(of) == 0 || len(of) < t.sub.turns.count() {
+		return nil
+	}
+	if errs := t.causes(of); len(errs) > 1 {
+		return errors.Join(errs...)
+	}
+	return t.causes(of)[0]
 }
 
 // fault returns the errors of all troubles that are faults, in their order. The caller holds

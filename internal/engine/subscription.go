@@ -54,6 +54,7 @@ type Config struct {
 	Mode             Mode
 	Order            Order
 	Start            backend.Start
+	Ephemeral        bool // the group lives with this member; backends that cannot do that keep it after a crash
 	Concurrency      int
 	MaxRedelivered   int // the most redelivered events that run at the same time; 0: no limit
 	MaxInFlight      int

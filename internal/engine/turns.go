@@ -68,6 +68,16 @@ func (t *turns) share(topics int) {
 	t.topics = topics
 }
 
+// count returns the number of topics; 1 without turns.
+func (t *turns) count() int {
+	if t == nil {
+		return 1
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.topics
+}
+
 // take waits for a turn. ok is false if ctx is done.
 func (t *turns) take(ctx context.Context, busy bool) (own *turn, ok bool) {
 	if t == nil {

@@ -40,7 +40,7 @@ func (v *View) load(ctx context.Context, events []*Event) (loaded []*Event, err 
 }
 
 func (v *View) loadRun(ctx context.Context, run []*Event) error {
-	ms, err := backend.Read(ctx, v.backend, Topic(v.topic), run[0].before, len(run))
+	ms, err := backend.Read(ctx, v.backend, Topic(v.topic), backend.StartAfter(run[0].before), len(run))
 	if err != nil && !errors.Is(err, backend.ErrGone) {
 		return err
 	}

@@ -100,7 +100,7 @@ func (v *View) refresh(ctx context.Context, until string) error {
 		v.reset()
 	}
 	for v.read < until {
-		ms, err := backend.Read(ctx, v.backend, Topic(v.topic), v.read, v.page)
+		ms, err := backend.Read(ctx, v.backend, Topic(v.topic), backend.StartAfter(v.read), v.page)
 		if errors.Is(err, backend.ErrGone) {
 			v.reset()
 			break

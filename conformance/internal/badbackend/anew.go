@@ -69,8 +69,11 @@ func (n *numbers) Publish(ctx context.Context, ms []*backend.Message) error {
 	return err
 }
 
-func (n *numbers) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
-	ms, err := n.good.Read(ctx, topic, n.moved(topic, from, true), limit)
+func (n *numbers) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
+	if position, ok := from.After(); ok {
+		from = backend.StartAfter(n.moved(topic, position, true))
+	}
+	ms, err := n.good.Read(ctx, topic, from, limit)
 	for i := range ms {
 		ms[i].Position = n.shown(topic, ms[i].Position)
 	}

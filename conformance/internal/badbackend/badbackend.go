@@ -4,7 +4,6 @@ package badbackend
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +34,7 @@ func (s Saboteur) Wrap(next faultbroker.Store) faultbroker.Store {
 // All returns every saboteur, in the order of the families of laws that fail with them.
 func All() []Saboteur {
 	return slices.Concat(
-		publishing, contents, onces, positions, renumbering, receiving, wakings, sharing, starting, acking, leasing, delaying, extending, fencing, replacing, reading, removing, telling, managing, declaring, closing,
+		publishing, contents, onces, positions, renumbering, receiving, wakings, sharing, starting, acking, leasing, delaying, extending, fencing, replacing, reading, removing, telling, managing, declaring, setting, timing, lasting, pausing, closing,
 	)
 }
 
@@ -65,11 +64,11 @@ type breakable struct {
 	attach   func(ctx context.Context, c backend.Config) (backend.Source, error)
 	shut     func() error
 	maintain func(ctx context.Context, topic, group string) (time.Duration, error)
-	read     func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error)
+	read     func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error)
 	remove   func(ctx context.Context, topic string, positions []string) error
 	stats    func(ctx context.Context, topic, group string) (backend.Stats, error)
 	ping     func(ctx context.Context) error
-	declare  func(ctx context.Context, topic string) error
+	declare  func(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error)
 	joined   func(*member) // called with each member that attaches; it may replace methods of the member
 
 	mu sync.Mutex // guards the variables of saboteurs
@@ -78,13 +77,7 @@ type breakable struct {
 func newBreakable(next good) *breakable {
 	b := &breakable{
 		good: next, publish: next.Publish, shut: next.Close, maintain: next.Maintain, read: next.Read, remove: next.Remove,
-		stats: next.Stats, ping: next.Ping, joined: func(*member) {},
-	}
-	b.declare = func(ctx context.Context, topic string) error {
-		if v, ok := next.(backend.Declarer); ok {
-			return v.Declare(ctx, topic)
-		}
-		return errors.ErrUnsupported
+		stats: next.Stats, ping: next.Ping, declare: next.Declare, joined: func(*member) {},
 	}
 	b.attach = func(ctx context.Context, c backend.Config) (backend.Source, error) {
 		src, err := next.Attach(ctx, c)
@@ -112,7 +105,7 @@ func (b *breakable) Maintain(ctx context.Context, topic, group string) (time.Dur
 	return b.maintain(ctx, topic, group)
 }
 
-func (b *breakable) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+func (b *breakable) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	return b.read(ctx, topic, from, limit)
 }
 
@@ -126,7 +119,9 @@ func (b *breakable) Stats(ctx context.Context, topic, group string) (backend.Sta
 
 func (b *breakable) Ping(ctx context.Context) error { return b.ping(ctx) }
 
-func (b *breakable) Declare(ctx context.Context, topic string) error { return b.declare(ctx, topic) }
+func (b *breakable) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
+	return b.declare(ctx, topic, d)
+}
 
 // A member is a source that wraps the source next. Its methods call the functions in its
 // fields, which a saboteur may replace.

@@ -18,7 +18,9 @@ var starting = []Saboteur{
 	}},
 	{Name: "attaches-later", driver: true, Breaks: "a member is attached when it is first used", sabotage: func(b *breakable) {
 		attachLate(b)
-		b.declare = func(context.Context, string) error { return nil }
+		b.declare = func(context.Context, string, backend.Declaration) (has backend.TopicSettings, err error) {
+			return has, nil
+		}
 	}},
 	{Name: "creates-groups-late", Breaks: "a group exists when it is first read", sabotage: attachLate},
 	{Name: "starts-at-trimmed", Breaks: "a group that starts earliest starts at the first position", sabotage: func(b *breakable) {

@@ -12,7 +12,7 @@ import (
 
 // reads lets a saboteur change the result of Read.
 func reads(b *breakable, change func([]backend.Message) []backend.Message) {
-	b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+	b.read = func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 		ms, err := b.good.Read(ctx, topic, from, limit)
 		return change(ms), err
 	}
@@ -20,9 +20,10 @@ func reads(b *breakable, change func([]backend.Message) []backend.Message) {
 
 var reading = []Saboteur{
 	{Name: "reads-from-included", Breaks: "a read begins with the position it is given", sabotage: func(b *breakable) {
-		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+		b.read = func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
+			after, _ := from.After()
 			all, err := b.good.Read(ctx, topic, "", 1<<20)
-			i := slices.IndexFunc(all, func(m backend.Message) bool { return m.Position >= from })
+			i := slices.IndexFunc(all, func(m backend.Message) bool { return m.Position >= after })
 			if i < 0 {
 				return nil, err
 			}
@@ -30,7 +31,7 @@ var reading = []Saboteur{
 		}
 	}},
 	{Name: "reads-settle", Breaks: "what is read is read for all", sabotage: func(b *breakable) {
-		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+		b.read = func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
 			settleAll(ctx, b, topic)
 			return ms, err
@@ -51,7 +52,7 @@ var reading = []Saboteur{
 		})
 	}},
 	{Name: "reads-lose-neighbours", Breaks: "a message may be read before the one before it", sabotage: func(b *breakable) {
-		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+		b.read = func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
 			if n := len(ms); n > 1 && n < limit {
 				ms = slices.Delete(ms, n-2, n-1)
@@ -60,7 +61,7 @@ var reading = []Saboteur{
 		}
 	}},
 	{Name: "reads-to-a-gap", Breaks: "a read ends at a removed message", sabotage: func(b *breakable) {
-		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+		b.read = func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
 			return ms[:min(len(ms), 100)], err // as if one were there
 		}
@@ -87,7 +88,7 @@ var reading = []Saboteur{
 		})
 	}},
 	{Name: "reads-wait", Breaks: "a read returns when there is something", sabotage: func(b *breakable) {
-		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+		b.read = func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
 			if len(ms) == 0 {
 				rest(ctx, time.Minute)
@@ -96,7 +97,7 @@ var reading = []Saboteur{
 		}
 	}},
 	{Name: "shrugs", Breaks: "what does not exist is empty", sabotage: func(b *breakable) {
-		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+		b.read = func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 			ms, err := b.good.Read(ctx, topic, from, limit)
 			return ms, shrug(err)
 		}
@@ -145,9 +146,10 @@ var removing = []Saboteur{
 		}
 	}},
 	{Name: "skips-after-removed", Breaks: "a read begins behind the message that is where it begins", sabotage: func(b *breakable) {
-		b.read = func(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+		b.read = func(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
+			after, _ := from.After()
 			all, err := b.good.Read(ctx, topic, "", 1<<20)
-			i := slices.IndexFunc(all, func(m backend.Message) bool { return m.Position >= from })
+			i := slices.IndexFunc(all, func(m backend.Message) bool { return m.Position >= after })
 			switch {
 			case i < 0:
 				return nil, err
@@ -194,6 +196,10 @@ func (a shrugging) DeleteTopic(ctx context.Context, topic string) error {
 	return shrug(a.good.DeleteTopic(ctx, topic))
 }
 
+func (a shrugging) Pause(ctx context.Context, topic, group string, p backend.Pause) error {
+	return shrug(a.good.Pause(ctx, topic, group, p))
+}
+
 func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
 	return shrug(a.good.DeleteGroup(ctx, topic, group))
 }
@@ -201,27 +207,27 @@ func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
 var declaring = []Saboteur{
 	{Name: "declares-anew", driver: true, Breaks: "a topic that is declared is empty", sabotage: func(b *breakable) {
 		declare := b.declare
-		b.declare = func(ctx context.Context, topic string) error {
+		b.declare = func(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
 			settleAll(ctx, b, topic)
-			return declare(ctx, topic)
+			return declare(ctx, topic, d)
 		}
 	}},
 	{Name: "declares-once", driver: true, Breaks: "a topic that exists cannot be declared", sabotage: func(b *breakable) {
 		declare, declared := b.declare, newSet(b)
-		b.declare = func(ctx context.Context, topic string) error {
+		b.declare = func(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
 			if !declared.add(topic) {
-				return backend.ErrRefused
+				return backend.TopicSettings{}, backend.ErrRefused
 			}
-			return declare(ctx, topic)
+			return declare(ctx, topic, d)
 		}
 	}},
 	{Name: "declares-for-ever", driver: true, Breaks: "a topic can always be declared", sabotage: func(b *breakable) {
 		declare := b.declare
-		b.declare = func(ctx context.Context, topic string) error {
-			if err := declare(ctx, topic); !errors.Is(err, backend.ErrClosed) {
-				return err
+		b.declare = func(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
+			if has, err := declare(ctx, topic, d); !errors.Is(err, backend.ErrClosed) {
+				return has, err
 			}
-			return nil
+			return backend.TopicSettings{}, nil
 		}
 	}},
 }

@@ -41,7 +41,7 @@ type Saboteur struct {
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, spreading)
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, each, spreading)
 }
 
 // Find returns the saboteur with the given name, or false if there is none.
@@ -60,6 +60,8 @@ type Bus struct {
 	s    Saboteur
 	turn chan struct{}
 	shut atomic.Bool
+
+	reply atomic.Value // the Correlation of the last reply, for bus-mixes-replies
 }
 
 // New returns a bus that s breaks. It is shut down when the test ends.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance/internal/verbs"
@@ -107,22 +106,9 @@ func (c *Client) Close() error {
 }
 
 // Read implements [backend.Reader].
-func (c *Client) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+func (c *Client) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	ms, err := c.Verbs.Read(ctx, topic, from, limit)
 	return slices.DeleteFunc(ms, func(m backend.Message) bool { return c.broker.isLost(&m) }), err
-}
-
-// Declare implements [backend.Declarer]. The store makes a topic with its first group, so
-// Declare makes a group and deletes it.
-func (c *Client) Declare(ctx context.Context, topic string) error {
-	const group = "declares"
-	return c.call(ctx, "", func() error {
-		src, err := c.broker.store.Attach(ctx, backend.Config{Topic: topic, Group: group, Lease: time.Second})
-		if err != nil {
-			return err
-		}
-		return errors.Join(src.Close(), c.broker.store.DeleteGroup(ctx, topic, group))
-	})
 }
 
 // Limits implements [backend.Limited].

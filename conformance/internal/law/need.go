@@ -27,6 +27,11 @@ var (
 	NeedRefund = Need{"Limits.Refund", func(e *Env) bool { return e.Limits.Refund }}
 	NeedFence  = Need{"Limits.FencedAcks", func(e *Env) bool { return e.Limits.FencedAcks }}
 
+	NeedKeep        = Need{"Limits.Settings.Keep", func(e *Env) bool { return e.Limits.Settings.Keep }}
+	NeedMaxMessages = Need{"Limits.Settings.MaxMessages", func(e *Env) bool { return e.Limits.Settings.MaxMessages }}
+	NeedMaxBytes    = Need{"Limits.Settings.MaxBytes", func(e *Env) bool { return e.Limits.Settings.MaxBytes }}
+	NeedEphemeral   = Need{"Limits.Ephemeral", func(e *Env) bool { return e.Limits.Ephemeral }}
+
 	NeedInstances = Need{"Limits.Instances", func(e *Env) bool { return e.Limits.Instances }}
 
 	// A test waits for the end of the window, exceeds the payload, and uses long delays.

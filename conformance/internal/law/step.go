@@ -33,6 +33,21 @@ func (e *steps) Go(f func()) { e.reads.Go(f) }
 // Verbs returns the optional verbs of the backend.
 func (e *steps) Verbs() verbs.Verbs { return calls.VerbsOf(e.Backend) }
 
+// VerbsOf returns the optional verbs of b, a backend of the law.
+func (e *steps) VerbsOf(b backend.Backend) verbs.Verbs { return calls.VerbsOf(b) }
+
+// Now returns the time by the clock of the backend, or by the clock of the process if the
+// backend does not tell its time.
+func (e *steps) Now() time.Time {
+	e.Helper()
+	if _, ok := backend.As[backend.Clocker](e.Backend); !ok {
+		return time.Now()
+	}
+	now, err := e.Verbs().Now(e.Context(), Topic)
+	e.Must(err)
+	return now
+}
+
 // Attach adds a member to a group of [Topic].
 func (e *steps) Attach(group string) backend.Source {
 	e.Helper()

@@ -9,14 +9,15 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// All has the optional verbs of a [backend.Backend], without [backend.Declarer]: in memory
-// a topic needs no declaration.
+// All has the optional verbs of a [backend.Backend].
 type All interface {
+	backend.Declarer
 	backend.Maintainer
 	backend.Reader
 	backend.Remover
 	backend.Statser
 	backend.Admin
+	backend.Pauser
 	backend.Pinger
 	backend.Clocker
 }
@@ -31,10 +32,7 @@ type Verbs struct {
 	Around func(ctx context.Context, verb, of string, do func() error) error
 }
 
-var (
-	_ All              = Verbs{}
-	_ backend.Declarer = Verbs{}
-)
+var _ All = Verbs{}
 
 // as returns the verb T of the backend.
 func as[T any](v Verbs) T {
@@ -60,8 +58,8 @@ func ask[T any](ctx context.Context, v Verbs, verb, of string, do func() (T, err
 }
 
 // Declare implements [backend.Declarer].
-func (v Verbs) Declare(ctx context.Context, topic string) error {
-	return v.Around(ctx, "Declare", topic, func() error { return as[backend.Declarer](v).Declare(ctx, topic) })
+func (v Verbs) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
+	return ask(ctx, v, "Declare", topic, func() (backend.TopicSettings, error) { return as[backend.Declarer](v).Declare(ctx, topic, d) })
 }
 
 // Maintain implements [backend.Maintainer].
@@ -72,7 +70,7 @@ func (v Verbs) Maintain(ctx context.Context, topic, group string) (time.Duration
 }
 
 // Read implements [backend.Reader].
-func (v Verbs) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+func (v Verbs) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	return ask(ctx, v, "Read", topic, func() ([]backend.Message, error) {
 		return as[backend.Reader](v).Read(ctx, topic, from, limit)
 	})
@@ -126,5 +124,22 @@ func (v Verbs) DeleteGroup(ctx context.Context, topic, group string) error {
 func (v Verbs) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	return v.Around(ctx, "ResetGroup", topic+"/"+group, func() error {
 		return as[backend.Admin](v).ResetGroup(ctx, topic, group, start)
+	})
+}
+
+// Pause implements [backend.Pauser].
+func (v Verbs) Pause(ctx context.Context, topic, group string, p backend.Pause) error {
+	return v.Around(ctx, "Pause", topic+"/"+group, func() error { return as[backend.Pauser](v).Pause(ctx, topic, group, p) })
+}
+
+// Resume implements [backend.Pauser].
+func (v Verbs) Resume(ctx context.Context, topic, group string) error {
+	return v.Around(ctx, "Resume", topic+"/"+group, func() error { return as[backend.Pauser](v).Resume(ctx, topic, group) })
+}
+
+// Paused implements [backend.Pauser].
+func (v Verbs) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
+	return ask(ctx, v, "Paused", topic+"/"+group, func() (backend.Pause, error) {
+		return as[backend.Pauser](v).Paused(ctx, topic, group)
 	})
 }

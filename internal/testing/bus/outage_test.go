@@ -39,7 +39,7 @@ func (d *distant) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return d.Backend.Publish(ctx, msgs)
 }
 
-func (d *distant) Read(ctx context.Context, topic, from string, limit int) ([]backend.Message, error) {
+func (d *distant) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	if err := d.err("read"); err != nil {
 		return nil, err
 	}

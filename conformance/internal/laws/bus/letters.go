@@ -94,7 +94,7 @@ func buried(e *buslaw.Env, runs, n int) {
 func storedLetters(e *buslaw.Env) (all []backend.Message) {
 	e.Helper()
 	for from := ""; ; from = all[len(all)-1].Position {
-		ms, err := e.Verbs().Read(e.Context(), law.Topic+".dlq", from, 100)
+		ms, err := e.Verbs().Read(e.Context(), law.Topic+".dlq", backend.StartAfter(from), 100)
 		e.Verb(err)
 		if len(ms) == 0 {
 			return all

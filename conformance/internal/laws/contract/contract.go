@@ -10,8 +10,8 @@ import (
 // Laws returns the laws of the contract, family by family.
 func Laws() []law.Law {
 	return slices.Concat(
-		publishLaws, refuseLaws, contentLaws, onceLaws, positionLaws, receiveLaws, byteLaws, wakeLaws, groupLaws, startLaws,
+		publishLaws, refuseLaws, contentLaws, onceLaws, positionLaws, receiveLaws, byteLaws, wakeLaws, groupLaws, startLaws, startAtLaws,
 		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, instanceLaws, readLaws, removeLaws, statsLaws, adminLaws,
-		declareLaws, maintainLaws, closeLaws, lostLaws, crashLaws, peerLaws, outageLaws,
+		declareLaws, keepLaws, ephemeralLaws, pauseLaws, maintainLaws, closeLaws, lostLaws, crashLaws, peerLaws, outageLaws,
 	)
 }

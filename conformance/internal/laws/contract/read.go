@@ -37,6 +37,11 @@ var readLaws = []law.Law{
 // reads calls Read, and expects that it returns the messages want.
 func reads(e *law.Env, from string, max int, want []*backend.Message) {
 	e.Helper()
+	readsFrom(e, backend.StartAfter(from), max, want)
+}
+
+func readsFrom(e *law.Env, from backend.Start, max int, want []*backend.Message) {
+	e.Helper()
 	v := e.Verbs()
 	got, err := v.Read(e.Context(), law.Topic, from, max)
 	e.Verb(err)
@@ -119,7 +124,7 @@ func readWhilePublishing(e *law.Env) {
 			over = true
 		default:
 		}
-		ms, err := v.Read(e.Context(), law.Topic, from, 40)
+		ms, err := v.Read(e.Context(), law.Topic, backend.StartAfter(from), 40)
 		e.Verb(err)
 		for i := range ms {
 			if ms[i].Position <= from {

@@ -1,0 +1,152 @@
+package contract
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+)
+
+// ephemeralLaws are about groups that live with their members.
+var ephemeralLaws = []law.Law{
+	{
+		ID: "G01", Name: "ephemeral", Promise: "an ephemeral group receives and settles like any other, and is deleted when its last member closes, with what it had not settled",
+		Needs:     []law.Need{law.NeedEphemeral, law.NeedVerb[backend.Admin]()},
+		Saboteurs: []string{"ephemeral-stays"}, Test: ephemeral,
+	}, {
+		ID: "G02", Name: "ephemeral-shared", Promise: "an ephemeral group stays, with what it has not settled, while one of its members is open",
+		Needs:     []law.Need{law.NeedEphemeral, law.NeedVerb[backend.Admin]()},
+		Saboteurs: []string{"ephemeral-ends-with-one"}, Test: ephemeralShared,
+	}, {
+		ID: "G03", Name: "ephemeral-dead", Promise: "an ephemeral group whose process has died is deleted about ten leases later, although the other processes maintain other topics only",
+		Needs:     []law.Need{law.NeedEphemeral, law.NeedPeer, law.NeedFreeze, law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Maintainer]()},
+		Saboteurs: []string{"ephemeral-outlives-its-members", "ephemeral-stays"}, Test: ephemeralDead,
+	}, {
+		ID: "G04", Name: "ephemeral-idle", Promise: "an ephemeral group whose member receives nothing for more than ten leases stays, if Maintain is called for it as often as it asks",
+		Needs:     []law.Need{law.NeedEphemeral, law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Maintainer]()},
+		Saboteurs: []string{"ephemeral-ends-when-idle"}, Test: ephemeralIdle,
+	}, {
+		ID: "G05", Name: "ephemeral-kind", Promise: "Attach refuses an ephemeral member of a lasting group, and a lasting member of an ephemeral group",
+		Needs:     []law.Need{law.NeedEphemeral},
+		Saboteurs: []string{"ephemeral-by-the-latest"}, Test: ephemeralKind,
+	}, {
+		ID: "G06", Name: "ephemeral-releases", Promise: "what only an ephemeral group had not settled is settled for the topic when the group is gone",
+		Needs:     []law.Need{law.NeedEphemeral, law.NeedMaxMessages},
+		Saboteurs: []string{"ephemeral-stays"}, Test: ephemeralReleases,
+	},
+}
+
+// hasGroup expects that the topic has the group, or does not have it.
+func hasGroup(e *law.Env, group string, want bool, why string) {
+	e.Helper()
+	groups, err := e.Verbs().Groups(e.Context(), law.Topic)
+	e.Verb(err)
+	if slices.Contains(groups, group) != want {
+		e.Failf("the topic has the groups %v, want %s among them: %v: %s", groups, group, want, why)
+	}
+}
+
+func ephemeral(e *law.Env) {
+	keeps := e.Attach("keeps")
+	e.PublishN(3)
+	src := e.AttachAs(backend.Config{Group: "one", Ephemeral: true})
+	ds := e.Receive(src, 3)
+	e.Ack(src, ds[0])
+	hasGroup(e, "one", true, "its member is open")
+	e.Must(src.Close())
+	hasGroup(e, "one", false, "its only member has closed")
+	again := e.AttachAs(backend.Config{Group: "one", Ephemeral: true, Start: backend.StartLatest})
+	e.Publish(&backend.Message{ID: "next"})
+	if d := e.One(again); d.ID != "next" {
+		e.Failf("a group that was made anew got %q, want what was published then", d.ID)
+	}
+	if got := len(e.Receive(keeps, 4)); got != 4 {
+		e.Failf("the other group got %d messages, want 4", got)
+	}
+}
+
+func ephemeralShared(e *law.Env) {
+	one := e.AttachAs(backend.Config{Group: "few", Ephemeral: true})
+	two := e.AttachAs(backend.Config{Group: "few", Ephemeral: true})
+	want := law.IDsOf(e.PublishN(3))
+	e.Must(one.Close())
+	hasGroup(e, "few", true, "a member is open")
+	if got := law.IDs(e.Receive(two, 3)); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+	e.Must(two.Close())
+	hasGroup(e, "few", false, "the last member has closed")
+}
+
+// shortLease is a lease of which ten are soon over.
+func shortLease(e *law.Env) time.Duration { return max(e.Lease/4, 200*time.Millisecond) }
+
+func ephemeralDead(e *law.Env) {
+	lease := shortLease(e)
+	e.Attach("keeps")
+	e.AttachAs(backend.Config{Topic: "other", Group: "works"})
+	peer, src := e.AttachPeer(backend.Config{Group: "dies", Ephemeral: true, Lease: lease})
+	e.PublishN(3)
+	e.Receive(src, 1)
+	hasGroup(e, "dies", true, "its member lives")
+	e.Freeze(peer)
+	died := time.Now()
+	for {
+		next := 100 * time.Millisecond
+		_, err := e.Verbs().Maintain(e.Context(), "other", "works")
+		if err != nil && !law.Passing(err) {
+			e.Must(err)
+		}
+		groups, err := e.Verbs().Groups(e.Context(), law.Topic)
+		if err == nil && !slices.Contains(groups, "dies") {
+			break
+		}
+		if time.Since(died) > 10*lease+15*time.Second+e.Patience()/4 {
+			e.Failf("%v after the death of its member, the topic has the groups %v", time.Since(died), groups)
+		}
+		time.Sleep(next)
+	}
+	e.NotBefore(died, 9*lease, "the group was deleted")
+}
+
+func ephemeralIdle(e *law.Env) {
+	lease := shortLease(e)
+	src := e.AttachAs(backend.Config{Group: "idles", Ephemeral: true, Lease: lease})
+	want := law.IDsOf(e.PublishN(3))
+	for start := time.Now(); time.Since(start) < 14*lease; {
+		next, err := e.Verbs().Maintain(e.Context(), law.Topic, "idles")
+		e.Verb(err)
+		time.Sleep(max(next, 100*time.Millisecond))
+	}
+	hasGroup(e, "idles", true, "its member is open")
+	if got := law.IDs(e.Receive(src, 3)); !slices.Equal(got, want) {
+		e.Failf("got %v, want %v", got, want)
+	}
+}
+
+func ephemeralKind(e *law.Env) {
+	e.Attach("lasts")
+	e.AttachAs(backend.Config{Group: "ends", Ephemeral: true})
+	for group, ephemeral := range map[string]bool{"lasts": true, "ends": false} {
+		src, err := e.Backend.Attach(e.Context(), e.Config(backend.Config{Group: group, Ephemeral: ephemeral}))
+		if err == nil {
+			e.Must(errors.Join(src.Close()))
+		}
+		e.Is("Attach of the other kind", err, backend.ErrRefused)
+	}
+}
+
+func ephemeralReleases(e *law.Env) {
+	settings := backend.TopicSettings{MaxMessages: 10}
+	declares(e, e.Backend, backend.Declaration{Settings: settings}, settings)
+	keeps := e.Attach("keeps")
+	src := e.AttachAs(backend.Config{Group: "ends", Ephemeral: true})
+	e.PublishN(10)
+	e.Ack(keeps, e.Receive(keeps, 10)...)
+	e.Is("Publish to a topic whose messages a group has not settled", backend.ErrorAt(e.Send(&backend.Message{ID: "one too many"}), 0), backend.ErrFull)
+	e.Must(src.Close())
+	e.Publish(law.Numbered("more-", 5)...)
+	e.Receive(keeps, 5)
+}

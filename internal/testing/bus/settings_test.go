@@ -1,0 +1,125 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A bus of New declares a topic when it is first used, whichever use that is.
+func TestTopicsAreDeclaredWhenUsed(t *testing.T) {
+	hour := backend.TopicSettings{Keep: time.Hour}
+	for _, use := range []func(*eventbus.Bus) error{
+		func(b *eventbus.Bus) error { return b.Publish(t.Context(), "orders", &eventbus.Event{}) },
+		func(b *eventbus.Bus) error {
+			_, err := b.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, succeed)
+			return err
+		},
+	} {
+		mem := inmemory.New(inmemory.Options{})
+		bus, err := eventbus.New(mem, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Keep: time.Hour}, "bills": {}}})
+		require.NoError(t, err)
+		topics, err := mem.Topics(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, topics, "New asks the backend for nothing")
+		require.NoError(t, use(bus))
+		has, err := mem.Declare(t.Context(), "orders", backend.Declaration{})
+		require.NoError(t, err)
+		require.Equal(t, hour, has)
+		require.NoError(t, bus.Shutdown(t.Context()))
+	}
+}
+
+// Open declares every topic. If a topic has other settings, they stay, and both are told.
+func TestOpenDeclaresTopics(t *testing.T) {
+	mem := inmemory.New(inmemory.Options{})
+	var mu sync.Mutex
+	var told []string
+	open := func(keep time.Duration) *eventbus.Bus {
+		bus, err := eventbus.Open(t.Context(), "kept:", eventbus.Options{
+			Topics: map[string]eventbus.TopicOptions{"orders": {Keep: keep}},
+			Observer: observer.Observer{Noticed: func(n observer.Noticed) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, n.Topic+": "+n.Text)
+			}},
+		}, lentDriver{mem})
+		require.NoError(t, err)
+		return bus
+	}
+	first := open(time.Hour)
+	require.NoError(t, open(time.Hour).Shutdown(t.Context()))
+	require.Empty(t, told, "all agree")
+	require.NoError(t, open(2*time.Hour).Shutdown(t.Context()))
+	require.Len(t, told, 1)
+	require.Contains(t, told[0], "1h0m0s")
+	require.Contains(t, told[0], "2h0m0s")
+	has, err := mem.Declare(t.Context(), "orders", backend.Declaration{})
+	require.NoError(t, err)
+	require.Equal(t, time.Hour, has.Keep)
+	require.NoError(t, first.Shutdown(t.Context()))
+}
+
+// A lentDriver opens a backend that outlives each bus.
+type lentDriver struct{ mem *inmemory.Backend }
+
+func (lentDriver) Schemes() []string { return []string{"kept"} }
+
+func (d lentDriver) Open(context.Context, *url.URL) (backend.Backend, error) { return lent{d.mem}, nil }
+
+// A lent backend stays open after Close.
+type lent struct{ *inmemory.Backend }
+
+func (lent) Close() error { return nil }
+
+// Topics with settings that the backend does not support, or that are negative, are refused.
+func TestTopicsAreRefused(t *testing.T) {
+	for _, o := range []eventbus.TopicOptions{{Keep: -1}, {MaxMessages: -1}, {MaxBytes: -1}} {
+		_, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": o}})
+		var field *eventbus.FieldError
+		require.ErrorAs(t, err, &field)
+		require.Equal(t, "Options.Topics", field.Field)
+		require.Contains(t, err.Error(), "orders")
+	}
+	plain := struct{ backend.Backend }{inmemory.New(inmemory.Options{})}
+	_, err := eventbus.New(plain, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Keep: time.Hour}}})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = eventbus.New(plain, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {}}})
+	require.NoError(t, err)
+}
+
+// While a topic cannot be declared, Publish fails and nothing is stored; the next one tries again.
+func TestPublishWaitsForItsDeclaration(t *testing.T) {
+	mem := inmemory.New(inmemory.Options{})
+	b := &undeclared{Backend: mem, fails: 1}
+	bus, err := eventbus.New(b, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Keep: time.Hour}}})
+	require.NoError(t, err)
+	require.ErrorIs(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}), backend.ErrUnavailable)
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+	ms, err := mem.Read(t.Context(), "orders", "", 10)
+	require.NoError(t, err)
+	require.Len(t, ms, 1)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+type undeclared struct {
+	*inmemory.Backend
+	fails int
+}
+
+func (u *undeclared) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
+	if u.fails--; u.fails >= 0 {
+		return backend.TopicSettings{}, backend.ErrUnavailable
+	}
+	return u.Backend.Declare(ctx, topic, d)
+}

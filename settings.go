@@ -1,0 +1,57 @@
+package eventbus
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// TopicOptions are the settings of one topic. The broker stores them, so they hold for every
+// process. The first process that states settings for a topic sets them. If a later process
+// states others, its observer gets a notice with both, and the stored settings stay in force.
+// [backend.Declare] with Replace, and "eventbus topics set", change them.
+type TopicOptions struct {
+	// Keep is how long an event stays after it was published, even if every group has settled
+	// it. New groups and groups that are reset get it. Default 0: the broker may forget an
+	// event as soon as every group has settled it. An event that a group has not settled stays
+	// in any case.
+	Keep time.Duration
+
+	// MaxMessages and MaxBytes bound the events of the topic, kept ones included. To make
+	// room, settled events go first, the oldest before the others. Publish then fails with
+	// ErrFull. Default: the bounds of the backend.
+	MaxMessages int64
+	MaxBytes    int64
+}
+
+// checkTopics returns an error if the backend does not support a setting.
+func (o Options) checkTopics(l backend.Limits) error {
+	for _, topic := range slices.Sorted(maps.Keys(o.Topics)) {
+		const field = "Options.Topics"
+		if err := checkTopic(topic); err != nil {
+			return &FieldError{Field: field, Reason: "has the topic " + topic + ": " + err.Error()}
+		}
+		err := l.Settings.Check(backend.TopicSettings(o.Topics[topic]))
+		if errors.Is(err, errors.ErrUnsupported) {
+			return &FieldError{Field: field, Reason: "of " + topic + ": " + err.Error(), Err: errors.ErrUnsupported}
+		}
+		if err != nil {
+			return &FieldError{Field: field, Reason: "of " + topic + " has a negative number"}
+		}
+	}
+	return nil
+}
+
+// topics returns o.Topics for the engine.
+func (o Options) topics() map[string]backend.TopicSettings {
+	all := make(map[string]backend.TopicSettings, len(o.Topics))
+	for topic, settings := range o.Topics {
+		if settings != (TopicOptions{}) {
+			all[topic] = backend.TopicSettings(settings)
+		}
+	}
+	return all
+}
