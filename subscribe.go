@@ -176,8 +176,8 @@ type SubscribeOptions struct {
 // A subscription may have many topics: topic is a pattern, or empty with several names and
 // patterns in o.Topics. In a pattern the part "*" matches one part of a name, and a last part ">"
 // one or more: "orders.*" matches "orders.eu", and "orders.>" also "orders.eu.north". A wildcard
-// matches no part "dlq", "later" or "lifecycle" that the bus has appended to a name, but a pattern
-// may name them. Delivery.Topic says which topic an event came from. The handlers and all limits
+// matches no part "dlq", "later", "lifecycle" or "replies" that the bus has appended to a name, but a
+// pattern may name them. Delivery.Topic says which topic an event came from. The handlers and all limits
 // of o are shared by the topics. Each topic has its own order and dead-letter topic. A topic that
 // fails does not hold up the others.
 //

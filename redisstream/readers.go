@@ -35,6 +35,29 @@ func (r *readers) trim() {
 	}
 }
 
+// open lends a wire to s for a Receive. It returns false if s is closed.
+func (r *readers) open(s *source) bool {
+	w := r.get(&s.backend.broker)
+	w.onDone = s.unblock
+	s.mu.Lock()
+	s.reader = w
+	s.mu.Unlock()
+	if s.closed.Load() { // close has not seen the wire
+		r.close(s)
+		return false
+	}
+	return true
+}
+
+// close takes the wire of s back after a Receive.
+func (r *readers) close(s *source) {
+	s.mu.Lock()
+	w := s.reader
+	s.reader = nil
+	s.mu.Unlock()
+	r.put(w)
+}
+
 // get lends a wire for one read.
 func (r *readers) get(b *broker) *wire {
 	r.mu.Lock()

@@ -52,10 +52,10 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 	if limit <= 0 || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if !s.openReader() {
+	if !s.backend.readers.open(s) {
 		return nil, s.failure("receive", backend.ErrClosed)
 	}
-	defer s.closeReader()
+	defer s.backend.readers.close(s)
 	s.loan.Return()
 	s.asked = time.Now()
 	ds, err := s.receive(ctx, limit, maxBytes)

@@ -142,29 +142,6 @@ func (s *source) close() {
 	_ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
 }
 
-// openReader lends a wire to a Receive, and returns false if the source is closed.
-func (s *source) openReader() bool {
-	w := s.backend.readers.get(&s.backend.broker)
-	w.onDone = s.unblock
-	s.mu.Lock()
-	s.reader = w
-	s.mu.Unlock()
-	if s.closed.Load() { // close has not seen the wire
-		s.closeReader()
-		return false
-	}
-	return true
-}
-
-// closeReader gives the wire of a Receive back.
-func (s *source) closeReader() {
-	s.mu.Lock()
-	w := s.reader
-	s.reader = nil
-	s.mu.Unlock()
-	s.backend.readers.put(w)
-}
-
 // untilSweep notes whether a read waits for new messages. It returns the time until the next
 // run of take.lua, and whether a delay ends then.
 func (s *source) untilSweep(waits bool) (left time.Duration, ends bool) {

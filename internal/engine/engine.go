@@ -45,6 +45,7 @@ type PublishOptions = publish.Options
 
 // An Engine publishes to one backend and runs the subscriptions to it.
 type Engine struct {
+	upkeep
 	backend   backend.Backend
 	limits    backend.Limits
 	notifier  *notifier
@@ -83,6 +84,7 @@ func New(b backend.Backend, o Options) *Engine {
 	if o.Instance != "" {
 		e.instance, e.incarnation = o.Instance, rand.Text()
 	}
+	e.upkeep = upkeep{e}
 	e.discovery.init(e)
 	o.Publish.NewBackoff, o.Publish.Outage = newBackoff, &e.outage
 	e.publisher = publish.New(b, o.Publish)
@@ -222,19 +224,6 @@ func (e *Engine) join(s *Subscription) error {
 	return nil
 }
 
-// joinTopic notes that s has found topic.
-func (e *Engine) joinTopic(topic string, s *Subscription) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.hold(topic, s)
-}
-
-// hold starts the jobs for a topic, or counts another user of them. The caller holds mu.
-func (e *Engine) hold(topic string, s *Subscription) {
-	e.maintain(topic, s)
-	e.move(topic)
-}
-
 // leave forgets s, and ends the jobs that only s used.
 func (e *Engine) leave(s *Subscription) {
 	e.mu.Lock()
@@ -245,28 +234,6 @@ func (e *Engine) leave(s *Subscription) {
 	}
 	if s.searches() {
 		e.discovery.end()
-	}
-}
-
-// leaveTopic undoes joinTopic. After the last subscription of a group it ends the maintenance,
-// and after the last one of a topic its mover. It waits for a run under way.
-func (e *Engine) leaveTopic(topic, group string) {
-	e.mu.Lock()
-	key := [2]string{topic, group}
-	j, m := e.jobs[key], e.unmove(topic)
-	if j != nil {
-		if j.users--; j.users > 0 {
-			j = nil
-		} else {
-			delete(e.jobs, key)
-		}
-	}
-	e.mu.Unlock()
-	if j != nil {
-		j.end()
-	}
-	if m != nil {
-		m.end()
 	}
 }
 

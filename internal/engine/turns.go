@@ -24,7 +24,7 @@ type turns struct {
 	timer  *time.Timer
 }
 
-// A queue has turns that go on at the same time, at most most, and those that wait for one.
+// A queue has the turns that go on at the same time, at most most, and the turns that wait.
 type queue struct {
 	most    int
 	open    []*turn

@@ -21,8 +21,9 @@ const (
 )
 
 // own are the last parts of the topics that the bus makes: for dead letters, for scheduled
-// events (package internal/later) and for lifecycle records (package lifecycle).
-var own = []string{"dlq", "later", "lifecycle"}
+// events (package internal/later), for lifecycle records (package lifecycle) and for replies
+// (package request).
+var own = []string{"dlq", "later", "lifecycle", "replies"}
 
 // Is reports whether s has a wildcard, so that it is not the name of a topic.
 func Is(s string) bool { return strings.ContainsAny(s, one+rest) }

@@ -12,7 +12,7 @@ import (
 func TestMatch(t *testing.T) {
 	for _, row := range []struct{ pattern, yes, no string }{
 		{"orders", "orders", "order orders.eu Orders"},
-		{"orders.*", "orders.eu orders.us", "orders orders.eu.north refunds.eu orders.dlq orders.later orders.lifecycle"},
+		{"orders.*", "orders.eu orders.us", "orders orders.eu.north refunds.eu orders.dlq orders.later orders.lifecycle orders.replies"},
 		{"orders.>", "orders.eu orders.eu.north", "orders ordersx.eu orders.eu.dlq orders.dlq orders.eu.later orders.eu.later.token orders.eu.north.lifecycle"},
 		{"*.eu", "orders.eu refunds.eu dlq.eu later.eu", "eu orders.us a.b.eu"},
 		{"*.*.placed", "eu.orders.placed", "orders.placed eu.orders.placed.x eu.dlq.placed"},
