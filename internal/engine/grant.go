@@ -55,7 +55,7 @@ func (f *fetcher) acquire(ctx context.Context, n int) (g limiter.Grant, err erro
 		return f.sub.Limiter.Acquire(ctx, n)
 	}
 	g, err = f.sub.Limiter.Acquire(atOnce, n)
-	if g.Messages > 0 || !errors.Is(err, context.Canceled) {
+	if _, waits := errors.AsType[*limiter.WaitError](err); g.Messages > 0 || waits {
 		return g, err
 	}
 	f.sub.turns.hungers(func() { g, err = f.sub.Limiter.Acquire(ctx, n) })

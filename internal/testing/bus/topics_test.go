@@ -422,6 +422,29 @@ func TestDrainDuringSearch(t *testing.T) {
 	})
 }
 
+// With EachInstance a pattern has a group of its own in each topic, which ends with the drain.
+func TestEachInstanceOfAPattern(t *testing.T) {
+	withMany(t, nil, func(m *many) {
+		m.publish("orders.a", "before")
+		var got []string
+		s, err := m.Subscribe(m.Context(), "orders.*", eventbus.SubscribeOptions{Group: eventbus.EachInstance}, func(_ context.Context, d *eventbus.Delivery) error {
+			got = append(got, d.Topic+" "+d.ID)
+			return nil
+		})
+		require.NoError(t, err)
+		m.publish("orders.a", "1")
+		m.publish("orders.b", "2")
+		m.after(2 * time.Second)
+		require.Equal(t, []string{"orders.a 1", "orders.b 2"}, got)
+		require.NoError(t, s.Drain(m.Context()))
+		for _, topic := range []string{"orders.a", "orders.b"} {
+			groups, err := m.admin.Groups(m.Context(), topic)
+			require.NoError(t, err)
+			require.Empty(t, groups, topic)
+		}
+	})
+}
+
 func TestRefusedTopics(t *testing.T) {
 	withMany(t, nil, func(m *many) {
 		for _, row := range []struct {
