@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,25 +12,31 @@ import (
 )
 
 // Maintain implements [backend.Maintainer]. It removes messages that every group has
-// settled, and IDs whose window is over, a thousand of each at most. It also removes the
-// record of each member that has ended and holds nothing.
+// settled and that are older than Keep, and IDs whose window is over, two thousand of each at most.
+// It also removes the record of each member that has ended and holds nothing.
 func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
-	const most = 1000
+	const most = 2000
 	err = b.update(ctx, "maintain "+topic+"/"+name, func(t *txn) error {
-		next = 5 * time.Second // a full disk has room soon after events are settled
+		next = maintainOften
 		g, err := t.find(topic, name)
 		if err != nil {
 			return err
 		}
 		g.forgetMembers(b.store.alive)
-		trimmed, err := g.trim(most)
-		if forgotten := g.forget(time.Now(), most); trimmed == most || forgotten == most {
-			next = time.Second
+		now := time.Now()
+		trimmed, err := g.trim(now, most)
+		if forgotten := g.forget(now, most); trimmed == most || forgotten == most {
+			next = maintainSoon
 		}
 		return err
 	})
 	return next, err
 }
+
+const (
+	maintainSoon  = 100 * time.Millisecond // there is more to do
+	maintainOften = 5 * time.Second        // a full disk has room soon after events are settled
+)
 
 // find returns a group that exists.
 func (t *txn) find(topic, group string) (*group, error) {
@@ -47,14 +54,12 @@ func (b *Backend) Read(ctx context.Context, name string, from backend.Start, lim
 		if err != nil {
 			return err
 		}
-		after := uint64(0)
-		if position, ok := from.After(); ok {
-			if after, err = parsePosition(position); err != nil {
-				return err
-			}
+		first, err := topic.begin(from)
+		if err != nil && !errors.Is(err, errBeyond) {
+			return err
 		}
 		c := topic.log.Cursor()
-		for k, _ := c.Seek(pack(after + 1)); k != nil && len(ms) < limit; k, _ = c.Next() {
+		for k, _ := c.Seek(pack(first)); k != nil && len(ms) < limit; k, _ = c.Next() {
 			m, _, err := topic.message(number(k, 0))
 			if err != nil {
 				return fmt.Errorf("%s: %w", m.Position, err)

@@ -53,6 +53,7 @@ func (b *Backend) Limits() backend.Limits {
 		Refund:     true,
 		FencedAcks: true,
 		Instances:  true,
+		Settings:   backend.Supported{Keep: true, MaxMessages: true, MaxBytes: true},
 		Publishers: 1,
 	}
 }
@@ -80,17 +81,6 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 		return err
 	}
 	return backend.AsBatchError(errs)
-}
-
-// Declare implements [backend.Declarer].
-func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
-	if err := b.Limits().Settings.Check(d.Settings); err != nil {
-		return backend.TopicSettings{}, failed("declare "+topic, err)
-	}
-	return backend.TopicSettings{}, b.update(ctx, "declare "+topic, func(t *txn) error {
-		_, err := t.makeTopic(topic)
-		return err
-	})
 }
 
 // Ping implements [backend.Pinger].

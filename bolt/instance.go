@@ -1,6 +1,10 @@
 package bolt
 
-import "strings"
+import (
+	"strings"
+
+	"go.etcd.io/bbolt"
+)
 
 // join stores the member s, if it has an Instance. It makes all messages due that members of
 // earlier incarnations of the instance hold, and removes these members. So a member whose record is
@@ -9,10 +13,9 @@ func (g *group) join(s *source) {
 	if s.config.Instance == "" {
 		return
 	}
-	if g.members == nil {
-		if g.members, _ = g.makeBucket(g.root, "members"); g.members == nil {
-			return // the transaction has failed
-		}
+	members, err := g.makeBucket(g.root, "members") // missing in a file of an earlier version
+	if err != nil {
+		return // the transaction has failed
 	}
 	earlier := map[uint64]bool{}
 	g.eachMember(func(member uint64, instance, incarnation string) {
@@ -22,7 +25,7 @@ func (g *group) join(s *source) {
 	})
 	g.release(earlier)
 	g.removeMembers(earlier)
-	g.put(g.members, pack(g.identity, s.member), []byte(s.config.Instance+" "+s.config.Incarnation))
+	g.put(members, pack(g.identity, s.member), []byte(s.config.Instance+" "+s.config.Incarnation))
 	s.backend.store.joined(s.member)
 }
 
@@ -44,12 +47,17 @@ func (g *group) release(members map[uint64]bool) {
 	}
 }
 
+// members returns the records of members that have an Instance. It returns nil for a file of an
+// earlier version, until a member needs it.
+func (t *topic) members() *bbolt.Bucket { return t.root.Bucket([]byte("members")) }
+
 // eachMember calls f for each member of the group that has an Instance.
 func (g *group) eachMember(f func(member uint64, instance, incarnation string)) {
-	if g.members == nil {
+	members := g.members()
+	if members == nil {
 		return
 	}
-	c := g.members.Cursor()
+	c := members.Cursor()
 	for k, v := c.Seek(pack(g.identity)); k != nil && number(k, 0) == g.identity; k, v = c.Next() {
 		instance, incarnation, _ := strings.Cut(string(v), " ")
 		f(number(k, 1), instance, incarnation)
@@ -58,7 +66,8 @@ func (g *group) eachMember(f func(member uint64, instance, incarnation string)) 
 
 // has reports whether the record of a member with an Instance exists.
 func (g *group) has(member uint64) bool {
-	return g.members != nil && g.members.Get(pack(g.identity, member)) != nil
+	members := g.members()
+	return members != nil && members.Get(pack(g.identity, member)) != nil
 }
 
 // forgetMembers removes the record of each member that has ended and holds nothing.
@@ -88,7 +97,7 @@ func (g *group) removeAllMembers() {
 
 func (g *group) removeMembers(members map[uint64]bool) {
 	for member := range members {
-		g.remove(g.members, pack(g.identity, member))
+		g.remove(g.members(), pack(g.identity, member))
 	}
 }
 
