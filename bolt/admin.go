@@ -13,7 +13,8 @@ import (
 
 // Maintain implements [backend.Maintainer]. It removes messages that every group has
 // settled and that are older than Keep, and IDs whose window is over, two thousand of each at most.
-// It also removes the record of each member that has ended and holds nothing.
+// It also removes the record of each member that has ended and holds nothing. In all topics it deletes
+// ephemeral groups without a living member.
 func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
 	const most = 2000
 	err = b.update(ctx, "maintain "+topic+"/"+name, func(t *txn) error {
@@ -21,6 +22,9 @@ func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.D
 		g, err := t.find(topic, name)
 		if err != nil {
 			return err
+		}
+		if g.ephemeral {
+			next = b.store.hearAll(g.identity)
 		}
 		g.forgetMembers(b.store.alive)
 		now := time.Now()
@@ -30,7 +34,7 @@ func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.D
 		}
 		return err
 	})
-	return next, err
+	return next, errors.Join(err, failed("delete ephemeral groups", b.store.reap()))
 }
 
 const (
@@ -168,8 +172,7 @@ func (b *Backend) DeleteGroup(ctx context.Context, topic, name string) error {
 	return b.update(ctx, "delete "+topic+"/"+name, func(t *txn) error {
 		g, err := t.find(topic, name)
 		if err == nil {
-			t.note(g.groups.DeleteBucket([]byte(name)))
-			g.removeAllMembers()
+			g.deleteGroup(name)
 		}
 		return err
 	})
@@ -184,6 +187,6 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, name string, start back
 			return err
 		}
 		t.note(g.groups.DeleteBucket([]byte(name)))
-		return g.makeGroup(name, g.identity, start) // members stay; deliveries from before hold nothing
+		return g.makeGroup(name, g.identity, g.traits, start) // members stay; deliveries from before hold nothing
 	})
 }

@@ -18,12 +18,13 @@
 //	  TOPIC/once/                   ID → offset, end of the window
 //	  TOPIC/marks/                  offset → ID: the entries of once, oldest first
 //	  TOPIC/members/                group, member → instance, incarnation: members with an Instance
-//	  TOPIC/groups/GROUP/           state → identity, last reset, cursor
+//	  TOPIC/groups/GROUP/           state → identity, last reset, cursor; ephemeral, pause (2)
 //	  TOPIC/groups/GROUP/entries/   offset → attempt, hand-out, due, held
 //	  TOPIC/groups/GROUP/schedule/  due, offset → nothing: the entries by due moment
 //	used/                           its sequence is the highest offset of all deleted topics
 //
 // The cursor of a group is the lowest offset that was never handed out. An entry is a
 // message that was handed out and is not settled. A topic without settings has no entry of
-// settings. Every call is in one transaction, so a crash leaves each call done or not begun.
+// settings, and the state of most groups ends with the cursor. Every call is in one transaction,
+// so a crash leaves each call done or not begun.
 package bolt

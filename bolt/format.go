@@ -9,7 +9,7 @@ import (
 )
 
 // The versions of the buckets that this package reads and writes. A file without a version has
-// oldest. A file gets newest with its first setting of a topic, because
+// oldest. A file gets newest with its first setting of a topic, pause or ephemeral group, because
 // earlier programs break their promises: they remove kept messages, for example. Other files stay at
 // oldest, so that earlier programs can read them.
 const (

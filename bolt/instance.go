@@ -6,10 +6,13 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// join stores the member s, if it has an Instance. It makes all messages due that members of
+// join adds the member s to an ephemeral group. It stores s if it has an Instance. It then makes all messages due that members of
 // earlier incarnations of the instance hold, and removes these members. So a member whose record is
 // missing was replaced.
 func (g *group) join(s *source) {
+	if g.ephemeral {
+		s.backend.store.enter(s)
+	}
 	if s.config.Instance == "" {
 		return
 	}
@@ -109,10 +112,13 @@ func (s *store) joined(member uint64) {
 }
 
 // left records that a member has ended.
-func (s *store) left(member uint64) {
+func (s *store) left(m *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.live, member)
+	delete(s.live, m.member)
+	if e := s.ephemerals[m.group]; e != nil {
+		delete(e.members, m)
+	}
 }
 
 // alive reports whether a member with an Instance is of this process and has not ended.
