@@ -34,7 +34,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.counts.abandoned.Add(int64(unsettled))
 	s.await(done(func() { s.engine.leave(s) })) // before the group may end, which Maintain would take for a fault
 	closed := make(chan error, 1)
-	s.await(done(func() { closed <- s.quit(s.attachment.Load()) }))
+	s.await(done(func() { closed <- quit(s, s.attachment.Load()) }))
 	select {
 	case err = <-closed:
 	default:

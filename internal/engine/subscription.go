@@ -135,12 +135,12 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 		return nil, err
 	}
 	if err := c.check(a); err != nil {
-		return nil, errors.Join(err, s.quit(a))
+		return nil, errors.Join(err, quit(s, a))
 	}
 	s.attachment.Store(a)
 	s.book.Add(a.book)
 	if err := e.join(s); err != nil {
-		_ = s.quit(a) // may fail, because Shutdown closes the backend
+		_ = quit(s, a) // may fail, because Shutdown closes the backend
 		return nil, err
 	}
 	return s, nil
@@ -178,7 +178,7 @@ func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *atta
 
 // quit ends the membership of a. If the group is to live with its member, and the backend cannot
 // delete it then, quit does.
-func (s *Subscription) quit(a *attachment) error {
+func quit(s *Subscription, a *attachment) error {
 	err := a.close()
 	admin, ok := backend.As[backend.Admin](s.engine.backend)
 	if !ok || !s.Ephemeral || s.engine.limits.Ephemeral {

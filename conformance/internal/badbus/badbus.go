@@ -40,7 +40,7 @@ type Saboteur struct {
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating)
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, each)
 }
 
 // Find returns the saboteur with the given name, or false if there is none.
@@ -59,6 +59,8 @@ type Bus struct {
 	s    Saboteur
 	turn chan struct{}
 	shut atomic.Bool
+
+	reply atomic.Value // the Correlation of the last reply, for bus-mixes-replies
 }
 
 // New returns a bus that s breaks. It is shut down when the test ends.

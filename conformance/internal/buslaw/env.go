@@ -111,7 +111,11 @@ func (e *Env) MemberOn(b law.Bus, name string, o eventbus.SubscribeOptions, h ev
 func (e *Env) subscribe(b law.Bus, topic, name string, o eventbus.SubscribeOptions, h eventbus.Handler) *eventbus.Subscription {
 	e.Helper()
 	o = e.Options(o)
-	s, err := b.Subscribe(e.Context(), topic, o, e.Recorder.Handler(name, o.Group, h))
+	group := o.Group
+	if group == eventbus.EachInstance { // each member is a group of its own
+		group = name
+	}
+	s, err := b.Subscribe(e.Context(), topic, o, e.Recorder.Handler(name, group, h))
 	e.Must(err)
 	return s
 }

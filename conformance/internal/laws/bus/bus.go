@@ -12,6 +12,6 @@ func Laws() []law.Law {
 	return slices.Concat(
 		publishLaws, deliverLaws, leaseLaws, instanceLaws, retryLaws, policyLaws, letterLaws, redriveLaws, orderLaws, modeLaws, batchLaws,
 		lifeLaws, limitLaws, faultLaws, lostLaws, stayLaws, middlewareLaws,
-		behindLaws, starveLaws, stuckLaws, hangingLaws, handOverLaws, scheduleLaws, recurringLaws,
+		behindLaws, starveLaws, stuckLaws, hangingLaws, handOverLaws, scheduleLaws, recurringLaws, eachLaws,
 	)
 }
