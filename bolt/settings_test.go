@@ -133,8 +133,8 @@ func TestTheClockIsSetBack(t *testing.T) {
 	})
 }
 
-// MaxBytes counts the messages of a topic that was there before, and follows what is stored and removed. No
-// count is stored without MaxBytes.
+// MaxBytes counts the messages that the topic had before too, and follows each message that is stored or
+// removed. Without MaxBytes no count is stored.
 func TestBytesAreCounted(t *testing.T) {
 	path := newFile(t)
 	b := open(t, path, Options{})
