@@ -136,8 +136,8 @@ func (s *server) begin(ctx context.Context) {
 	}
 }
 
-// end ends a phase, records its slowest command unless that of an earlier run took less, and begins the
-// next phase. It adds its error to failed.
+// end ends a phase and begins the next one. It records the slowest command, unless the slowest command of
+// an earlier run took less. It adds its error to failed.
 func (s *server) end(ctx context.Context, phase string, failed *error) {
 	if s.redis == nil {
 		return
