@@ -91,7 +91,8 @@ func (s *store) deceased() map[uint64]*ephemeral {
 	return found
 }
 
-// reap deletes the ephemeral groups without a living member.
+// reap deletes the ephemeral groups without a living member. None of their members waits, so there
+// is none to wake.
 func (s *store) reap() error {
 	found := s.deceased()
 	if len(found) == 0 {
@@ -111,7 +112,6 @@ func (s *store) reap() error {
 	}
 	for identity, e := range found {
 		s.bury(identity, e)
-		s.wake(e.topic)
 	}
 	return nil
 }

@@ -211,6 +211,15 @@ func TestRoomIsMadeStepByStep(t *testing.T) {
 	require.Equal(t, []string{"new-0"}, ids(t, b, ""))
 }
 
+// Read after a position that the topic has not reached returns no message, but no group begins there.
+func TestReadBeyondTheEnd(t *testing.T) {
+	b := open(t, newFile(t), Options{})
+	require.NoError(t, b.Publish(t.Context(), numbered("", 2, 0)))
+	require.Empty(t, ids(t, b, backend.StartAfter(position(3))))
+	_, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Minute, Start: backend.StartAfter(position(3))})
+	require.ErrorIs(t, err, backend.ErrRefused)
+}
+
 // A time is found in a log with gaps, of any size.
 func TestEachTimeIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -161,13 +161,12 @@ func (s *source) each(ctx context.Context, verb string, n int, f func(g *group, 
 // update runs f with the group, in a transaction that may write. A closed source returns
 // ErrClosed first.
 func (s *source) update(ctx context.Context, verb string, f func(*group)) error {
-	if err := s.ended(); err != nil {
-		return failed(s.op(verb), err)
+	select {
+	case <-s.closed:
+		return failed(s.op(verb), backend.ErrClosed)
+	default:
 	}
 	return s.backend.update(ctx, s.op(verb), func(t *txn) error {
-		if err := s.ended(); err != nil { // its Close may have deleted an ephemeral group
-			return err
-		}
 		g, err := t.find(s.config.Topic, s.config.Group)
 		if err != nil {
 			return err
@@ -178,16 +177,6 @@ func (s *source) update(ctx context.Context, verb string, f func(*group)) error 
 		f(g)
 		return nil
 	})
-}
-
-// ended returns ErrClosed after end.
-func (s *source) ended() error {
-	select {
-	case <-s.closed:
-		return backend.ErrClosed
-	default:
-		return nil
-	}
 }
 
 // Close implements [backend.Source]. Messages that the member holds are due when their
