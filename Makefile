@@ -10,7 +10,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances outbox-kill bench-outbox cover brokers clean
+.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances outbox-kill bench-outbox cover brokers clean bench-replay
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,9 @@ bench-failing: ## what failing events cost the others, on the broker URL (mem:)
 	cd benchmarks && go run ./failing -url $(or $(URL),mem:)
 
 bench-doc: bench bench-curves bench-plot ## all of docs/PERFORMANCE.md that is measured, anew
+
+bench-replay: brokers ## a group gets a million kept events again, from a time on, on Redis and NATS; about 5 minutes
+	cd benchmarks && go run ./replay
 
 bench-outbox: brokers ## the relay of the outbox beside Watermill's forwarder, from Postgres to Redis
 	cd benchmarks && go run ./outbox
