@@ -181,7 +181,7 @@ func (c *crowd) end(cmd *exec.Cmd, kill bool) {
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 }
 
-// leftovers lists what the server stores, apart from the sizes: keys, or streams and consumers.
+// leftovers lists the keys of a Redis server, or the streams and consumers of a NATS server.
 func leftovers(t *testing.T, k kind, url string) map[string]bool {
 	all := map[string]bool{}
 	if k.name == "redis" {
