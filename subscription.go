@@ -115,7 +115,10 @@ func (s *Subscription) Drain(ctx context.Context) error {
 type Counts struct {
 	Received     int64 // received messages, redeliveries included
 	Acknowledged int64 // confirmed acknowledgements, also of discarded and dead-lettered events
-	Failures     int64 // runs that failed; a Snooze or a Drop is no failure
+	Failures     int64 // runs that failed, panics and timeouts included; a Snooze or a Drop is no failure
+	Panics       int64 // how many of Failures have panicked, or ended their goroutine
+	Timeouts     int64 // how many of Failures took longer than Timeout, also if they panicked after that
+	Snoozes      int64 // runs after which the event is redelivered because of a Snooze
 	Retried      int64 // failures after which the event is redelivered
 	DeadLettered int64 // events stored in the dead-letter topic
 	Discarded    int64 // events acknowledged without success and without a dead letter
