@@ -27,6 +27,15 @@ func (s *Subscription) Topics() []string { return s.s.Topics() }
 // Group returns the name of the subscription's group.
 func (s *Subscription) Group() string { return s.s.Group }
 
+// Options returns the settings in force: the options given to Subscribe, with the default in each
+// zero field. Group is [Subscription.Group], and Timeout may be the default of the bus. After
+// SubscribeBatch they have the changes of [Batch.Options].
+func (s *Subscription) Options() SubscribeOptions {
+	o, _ := s.s.Options.(SubscribeOptions) // the options of addTo
+	o.Topics, o.Retry.Rules = slices.Clone(o.Topics), slices.Clone(o.Retry.Rules)
+	return o
+}
+
 // Pause stops the reading of events until Resume. It does not wait: events already held are
 // still handled.
 func (s *Subscription) Pause() { s.s.Pause() }
