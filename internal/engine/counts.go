@@ -36,8 +36,9 @@ type Counts struct {
 func (s *Subscription) Counts() Counts {
 	c := &s.counts
 	n := Counts{
-		Received: c.received.Load(), Acknowledged: c.acknowledged.Load(), Failures: c.failures.Load(),
-		Panics: c.panics.Load(), Timeouts: c.timeouts.Load(), Snoozes: c.snoozes.Load(),
+		Received: c.received.Load(), Acknowledged: c.acknowledged.Load(),
+		Panics: c.panics.Load(), Timeouts: c.timeouts.Load(), Failures: c.failures.Load(), // last, because it has the others
+		Snoozes: c.snoozes.Load(),
 		Retried: c.retried.Load(), DeadLettered: c.deadLettered.Load(), Discarded: c.discarded.Load(),
 		LeasesLost: c.leasesLost.Load(), Abandoned: c.abandoned.Load(),
 	}

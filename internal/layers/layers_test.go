@@ -83,6 +83,7 @@ var rows = []struct {
 	{"results", everything},
 	{"request", everything},
 	{"lifecycle", everything},
+	{"service", everything},
 	{"store", everything},
 	{"store/storetest", everything},
 	{"store/natsstore", []string{redis, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts, module + "/internal"}},
