@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/service"
 )
 
 func main() {
@@ -41,7 +42,7 @@ func run(ctx context.Context, drivers []backend.Driver, args []string, stdin io.
 		fmt.Fprintln(stderr, "eventbus: "+strings.ReplaceAll(text, "eventbus: ", ""))
 		return exitCode(err)
 	}
-	return exitClean
+	return service.ExitClean
 }
 
 // withoutURLs removes URLs from a message, because a URL given in the wrong place may hold
