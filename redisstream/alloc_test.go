@@ -71,7 +71,7 @@ func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 
 // inspected returns an inspection that finds a sound server, without asking it.
 func inspected(t *testing.T) *inspection {
-	b, node := &Backend{options: Options{Namespace: "bus"}}, redis.NewClient(&redis.Options{})
+	b, node := &Backend{namespace: "bus"}, redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { require.NoError(t, node.Close()) })
 	b.lent = node
 	b.detour(node).Store(true)

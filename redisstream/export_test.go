@@ -13,7 +13,7 @@ var PublishDigest = publishScript.digest
 // ScriptTexts returns the texts of all scripts.
 func ScriptTexts() (texts []string) {
 	for _, s := range []*script{
-		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, deleteScript, statsScript, groupsScript, clockScript,
+		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, deleteScript, statsScript, groupsScript, clockScript, declareScript,
 	} {
 		texts = append(texts, s.text)
 	}

@@ -19,7 +19,7 @@ const (
 )
 
 // Maintain implements [backend.Maintainer]. It trims the messages that every group has
-// settled. It removes members that have ended and hold no message. It repairs delayed
+// settled and that are older than Keep, by the time in their ids. It removes members that have ended and hold no message. It repairs delayed
 // messages that would never be due. It trims nothing while the stream is young (see
 // docs/redis.md) or lacks a group of this process. The reason is a server that lost its
 // data: its groups are created again one after another, and each must get all messages.
@@ -29,19 +29,13 @@ const (
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
-	most := maxYoung
-	if bound := b.options.MaxMessages; bound > 0 {
-		most = min(most, bound/2)
-	}
 	b.mu.Lock()
-	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], most, b.id, millis(turn)}
-	for s := range b.sources {
-		if s.config.Topic == topic {
-			args = append(args, s.config.Group)
-		}
-	}
+	mending := b.mending[delayed]
 	b.mu.Unlock()
-	c := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream), turnKey(stream), turnKey(delayed)}, args...)
+	args := []any{group, maxTrim, millis(unknownLease), mending, maxYoung, b.id, millis(turn), b.options.MaxMessages}
+	c := b.run(ctx, maintainScript, []string{
+		stream, delayed, trimmedKey(stream), youngKey(stream), turnKey(stream), turnKey(delayed), settingsKey(stream),
+	}, append(args, b.members.groups(topic)...)...)
 	c.arrayOf(3)
 	removed, more := c.integer(), c.integer() == 1
 	after := string(c.bulk())

@@ -1,7 +1,7 @@
--- attach 4: make a group if it does not exist, and add a member to it.
+-- attach 5: make a group if it does not exist, and add a member to it.
 -- KEYS: the stream, the count of trimmed entries, the mark of a young stream; if the member is of an
 --   instance, the sorted set of delayed ids and the mark of the instance. ARGV: group, member, the start of
---   a new group (0, $ or an id), for how many milliseconds a stream is young, and how long the mark lives.
+--   a new group (see startOf), for how many milliseconds a stream is young, and how long the mark lives.
 -- Returns {1 if the script must run again, the members of earlier incarnations of the instance, …}, or the error
 --   BEYOND if the id is later than the stream's last. A run gives back about 500 entries of such
 --   members, so that other clients do not wait for long.
@@ -14,6 +14,7 @@ local key, group, member, start = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 -- with count
 -- with ids
 -- with release
+-- with start
 local exists = redis.call('EXISTS', key) == 1
 local known = false
 if exists then
@@ -27,14 +28,13 @@ if not known then
   local info = exists and redis.call('XINFO', 'STREAM', key)
   added = exists and field(info, 'entries-added') or (not exists and 0)
   length = exists and field(info, 'length') or 0
-  if start ~= '0' then
-    local last = exists and field(info, 'last-generated-id') or '0-0'
-    if start == '$' then
-      start, read = last, added
-    else
-      if less(last, start) then return redis.error_reply('BEYOND the end of the stream, ' .. last) end
-      if not less(start, last) then read = added end
-    end
+  local last, err = exists and field(info, 'last-generated-id') or '0-0'
+  start, err = startOf(start, last)
+  if err then return err end
+  if start == '$' then
+    start, read = last, added
+  elseif start ~= '0' and not less(start, last) then
+    read = added
   end
   local made
   if read and tonumber(read) > 0 then
