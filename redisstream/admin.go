@@ -183,8 +183,9 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 	stream := b.streamKey(topic)
 	keys := []any{"unlink", stream, trimmedKey(stream), youngKey(stream), turnKey(stream), settingsKey(stream)}
 	for _, name := range names {
-		delayed := delayedKey(stream, name)
-		keys = append(keys, delayed, sweepKey(delayed), turnKey(delayed))
+		for _, key := range groupKeys(stream, name)[1:] {
+			keys = append(keys, key)
+		}
 	}
 	if err := b.command(ctx, keys...).err; err != nil {
 		return b.failure("delete", topic, err)
@@ -208,8 +209,7 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
 	stream := b.streamKey(topic)
-	delayed := delayedKey(stream, group)
-	c := b.run(ctx, deleteScript, []string{stream, delayed, sweepKey(delayed), turnKey(delayed)}, group)
+	c := b.run(ctx, deleteScript, groupKeys(stream, group), group)
 	if c.integer() == 0 && c.err == nil {
 		c.err = fmt.Errorf("%w: no such group", backend.ErrGone)
 	}

@@ -14,6 +14,7 @@ var PublishDigest = publishScript.digest
 func ScriptTexts() (texts []string) {
 	for _, s := range []*script{
 		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, deleteScript, statsScript, groupsScript, clockScript, declareScript,
+		hearScript, expireScript, indexScript, pauseScript,
 	} {
 		texts = append(texts, s.text)
 	}

@@ -18,14 +18,26 @@ import (
 // The keys of one topic, as docs/redis.md lists them. They share a hash tag, so that a
 // script can use them together in Cluster. A topic name has no braces.
 
+// groupKeys returns the stream and all keys of a group except the marks of instances.
+func groupKeys(stream, group string) []string {
+	delayed := delayedKey(stream, group)
+	return []string{stream, delayed, sweepKey(delayed), turnKey(delayed), pauseKey(delayed), membersKey(delayed), instancesKey(delayed)}
+}
+
 // A namespace begins the keys of a backend.
 type namespace string
+
+// indexKey returns the key of the index of ephemeral groups. It has a slot of its own.
+func (n namespace) indexKey() string { return string(n) + ":ephemeral" }
 
 func (n namespace) streamKey(topic string) string { return string(n) + ":{" + topic + "}" }
 
 func delayedKey(stream, group string) string { return stream + ":delayed:" + group }
 func sweepKey(delayed string) string         { return delayed + ":sweep" }
 func turnKey(key string) string              { return key + ":turn" }
+func pauseKey(delayed string) string         { return delayed + ":pause" }
+func membersKey(delayed string) string       { return delayed + ":members" }
+func instancesKey(delayed string) string     { return delayed + ":instances" }
 func trimmedKey(stream string) string        { return stream + ":trimmed" }
 func youngKey(stream string) string          { return stream + ":young" }
 func settingsKey(stream string) string       { return stream + ":settings" }

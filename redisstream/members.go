@@ -33,13 +33,25 @@ func (m *members) list() []*source {
 	return slices.Collect(maps.Keys(m.all))
 }
 
+// ephemeral returns the members of an ephemeral group.
+func (m *members) ephemeral(topic, group string) (all []*source) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s := range m.all {
+		if c := &s.config; c.Ephemeral && c.Topic == topic && c.Group == group {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // groups returns the names of the groups of a topic that have a member. Each must exist before
-// the topic is trimmed.
+// the topic is trimmed. An ephemeral group need not, because it may have ended.
 func (m *members) groups(topic string) (names []any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for s := range m.all {
-		if s.config.Topic == topic {
+		if s.config.Topic == topic && !s.config.Ephemeral {
 			names = append(names, s.config.Group)
 		}
 	}

@@ -101,6 +101,8 @@ type Backend struct {
 	members  members
 	closed   atomic.Bool
 
+	ephemerals ephemerals
+
 	mu sync.Mutex
 	// mending has, by delayedKey, the id after which the next Maintain continues to repair
 	// delayed messages.
@@ -131,6 +133,7 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		namespace: namespace(o.Namespace), options: o, youth: youth, id: rand.Text(), mending: map[string]string{},
 	}
 	b.lent, b.bounds.all = client, o.MaxMessages > 0
+	b.ephemerals.backend = b
 	b.wires = pool.New(wires, func() *wire { return newWire(&b.broker, answer) }, (*wire).end)
 	switch client := client.(type) {
 	case *redis.Client:
@@ -166,7 +169,7 @@ func readsMasters(o *redis.ClusterOptions) error {
 func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{
 		Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true, Instances: true, Positions: true,
-		Settings: backend.Supported{Keep: true, MaxMessages: true},
+		Settings: backend.Supported{Keep: true, MaxMessages: true}, Ephemeral: true,
 	}
 }
 

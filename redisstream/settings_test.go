@@ -188,6 +188,7 @@ func TestDeletedTopicLeavesNothing(t *testing.T) {
 	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: receive(t, s, 1)[0], For: time.Hour}}))
 	_, err := b.Maintain(t.Context(), topic, workers)
 	require.NoError(t, err)
+	require.NoError(t, b.Pause(t.Context(), topic, workers, backend.Pause{}))
 	require.NoError(t, b.DeleteTopic(t.Context(), topic))
 	require.Empty(t, server.Client(t).Keys(t.Context(), "*").Val())
 }

@@ -80,6 +80,11 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 		number: 1, high: []byte(noPosition), weight: unknown, largest: unknown,
 	}
 	s.delayed = delayedKey(s.stream, c.Group)
+	if c.Ephemeral {
+		if err := b.ephemerals.enter(ctx, s); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.incarnation.join(ctx, s, start); err != nil {
 		return nil, err
 	}
@@ -141,6 +146,10 @@ func (s *source) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Close has none
 	defer cancel()
 	// An error does not matter, because Maintain removes a member that could not leave.
+	if s.config.Ephemeral {
+		s.backend.ephemerals.leave(ctx, s)
+		return
+	}
 	_ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
 }
 

@@ -14,6 +14,7 @@ local group, limit, lease, after, caller, turn = ARGV[1], tonumber(ARGV[2]), ton
 -- with lease
 -- with floor
 -- with settings
+-- with now
 
 local function mine(key) return (redis.call('GET', key) or caller) == caller end
 local function keep(key) redis.pcall('SET', key, caller, 'PX', turn) end
@@ -30,8 +31,7 @@ local function trim()
   if not lowest then return 0, 0 end
   local keep = settingOf(settings, 'keep', 0)
   if keep > 0 then
-    local clock = redis.call('TIME')
-    local kept = string.format('%.0f-0', math.max(0, math.floor(clock[1] * 1000 + clock[2] / 1000) - keep))
+    local kept = string.format('%.0f-0', math.max(0, now - keep))
     if less(kept, lowest) then lowest = kept end
   end
   local removed, more = redis.call('XTRIM', key, 'MINID', '~', lowest, 'LIMIT', limit), 0
