@@ -2,12 +2,11 @@ package eventbus
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/seed41896749/eventbus/internal/each"
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
@@ -34,13 +33,13 @@ func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	each := o.Group == EachInstance
-	if each {
-		o.Group = eachPrefix + strings.ToLower(rand.Text())
+	ephemeral := o.Group == EachInstance
+	if ephemeral {
+		o.Group = each.New()
 	}
 	m.o = o
 	c := o.config(m.topic, m.mode, b.options.ErrorClasses, b.engine.Guard)
-	c.Ephemeral = each
+	c.Ephemeral = ephemeral
 	if m.calls != nil {
 		c.Batch, err = b.options.batches(m)
 	} else {

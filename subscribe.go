@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/each"
 	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/limiter"
@@ -72,9 +73,7 @@ func StartAt(t time.Time) Start { return backend.StartAt(t) }
 // holds events back for it for ten leases at most. A backend that does not state
 // backend.Limits.Ephemeral keeps the group after a crash, until an operator deletes it. The
 // name of the group, for Subscription.Group and Delivery.Group, is random and begins with "each-".
-const EachInstance = "(each)"
-
-const eachPrefix = "each-"
+const EachInstance = each.Group
 
 const deadLetterSuffix = ".dlq"
 
@@ -219,7 +218,7 @@ func (o SubscribeOptions) check(topic string) error {
 		return &FieldError{Field: "SubscribeOptions." + field, Reason: reason}
 	}
 	if o.Group == "" {
-		return bad("Group", "is empty; with EachInstance every member gets every event")
+		return bad("Group", "is empty; "+EachInstance+" gives every member a group of its own")
 	}
 	if err := backend.CheckName(o.Group); err != nil && o.Group != EachInstance {
 		return bad("Group", err.Error())

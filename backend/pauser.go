@@ -50,7 +50,7 @@ func (e *PausedError) Error() string {
 }
 
 // Is reports whether target is [ErrPaused].
-func (e *PausedError) Is(target error) bool { return target == ErrPaused } //nolint:errorlint // Is of errors.Is compares
+func (e *PausedError) Is(target error) bool { return target == ErrPaused }
 
 // PauserOf returns the Pauser that b is or wraps. If there is none the error matches
 // [errors.ErrUnsupported].

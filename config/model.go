@@ -28,21 +28,21 @@ type model struct {
 }
 
 type bus struct {
-	URL             secret                        `key:"url" required:"true" example:"redis://redis:6379" doc:"The backend. The scheme chooses the driver."`
-	Service         text                          `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: the Source of events without one. Default: the name of the program's file."`
-	Instance        name                          `key:"instance" option:"Options.Instance" example:"${HOSTNAME}" doc:"A stable name of this process, such as the name of a pod of a StatefulSet; no other process may have it at the same time. After a crash, the restarted process gets the events that the process held at once and in order. Refused if the backend cannot do that, as NATS."`
-	Timeout         duration                      `key:"timeout" default:"1m" min:"1ms" none:"none" option:"Options.Timeout" doc:"Bounds one run of the handler of each subscription that has no timeout of its own."`
-	OpenTimeout     duration                      `key:"open_timeout" default:"none" min:"1ms" none:"none" option:"Options.OpenTimeout" doc:"How long Open waits for a broker that does not answer yet."`
-	PublishTimeout  duration                      `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds each Publish, retries included."`
-	DrainTimeout    duration                      `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
-	Dedup           flag                          `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
-	MaxPayload      size                          `key:"max_payload" default:"960KiB" min:"1B" option:"Options.MaxPayload" doc:"The most bytes of a payload that Publish accepts. Refused if the backend takes less."`
-	MaxPending      number                        `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
-	MaxPendingBytes size                          `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
-	WhenFull        whenFull                      `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
+	URL             secret                  `key:"url" required:"true" example:"redis://redis:6379" doc:"The backend. The scheme chooses the driver."`
+	Service         text                    `key:"service" option:"Options.Service" example:"shop" doc:"The name of the program: the Source of events without one. Default: the name of the program's file."`
+	Instance        name                    `key:"instance" option:"Options.Instance" example:"${HOSTNAME}" doc:"A stable name of this process, such as the name of a pod of a StatefulSet; no other process may have it at the same time. After a crash, the restarted process gets the events that the process held at once and in order. Refused if the backend cannot do that, as NATS."`
+	Timeout         duration                `key:"timeout" default:"1m" min:"1ms" none:"none" option:"Options.Timeout" doc:"Bounds one run of the handler of each subscription that has no timeout of its own."`
+	OpenTimeout     duration                `key:"open_timeout" default:"none" min:"1ms" none:"none" option:"Options.OpenTimeout" doc:"How long Open waits for a broker that does not answer yet."`
+	PublishTimeout  duration                `key:"publish_timeout" default:"30s" min:"1ms" none:"none" option:"Options.PublishTimeout" doc:"Bounds each Publish, retries included."`
+	DrainTimeout    duration                `key:"drain_timeout" default:"25s" min:"1ms" none:"none" option:"Options.DrainTimeout" doc:"Bounds the shutdown at the end of Run."`
+	Dedup           flag                    `key:"dedup" default:"false" option:"Options.Dedup" doc:"Stores an event only once while the backend remembers its ID, so that a repeated Publish is safe. Refused if the backend does not remember IDs."`
+	MaxPayload      size                    `key:"max_payload" default:"960KiB" min:"1B" option:"Options.MaxPayload" doc:"The most bytes of a payload that Publish accepts. Refused if the backend takes less."`
+	MaxPending      number                  `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
+	MaxPendingBytes size                    `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
+	WhenFull        whenFull                `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
 	Topics          map[string]topic        `key:"topics" option:"Options.Topics" doc:"Settings of single topics: the keys below, and the settings of the driver, which refuses unknown ones." each:"Settings of the topic of this name."`
-	Subscriptions   map[string]subscription       `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
-	Schedules       map[string]schedule           `key:"schedules" doc:"Events that are published again and again, by the ID of the entry. Open stores the entries in the broker. An entry that is no longer in the file goes on until eventbus schedule rm ends it." each:"The recurring entry of this ID."`
+	Subscriptions   map[string]subscription `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
+	Schedules       map[string]schedule     `key:"schedules" doc:"Events that are published again and again, by the ID of the entry. Open stores the entries in the broker. An entry that is no longer in the file goes on until eventbus schedule rm ends it." each:"The recurring entry of this ID."`
 }
 
 type topic struct {

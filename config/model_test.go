@@ -145,7 +145,7 @@ var samples = map[string]string{
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "dead_letter_on_receive": "true", "retry.rules": "{x: {attempts: 7}}",
 	"limits.redelivered": "3", "topics": "{x: {keep: 7h}}",
-	"batch.size":         "7", "batch.bytes": "7MB", "batch.wait": "7s",
+	"batch.size": "7", "batch.bytes": "7MB", "batch.wait": "7s",
 }
 
 // Each key sets its option, and no other.

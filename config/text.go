@@ -197,7 +197,7 @@ func (g *group) parse(s string, f *field) error {
 
 func (*group) noun(*field) string { return "name or (each)" }
 func (*group) schema(*field) schema {
-	return schema{"anyOf": []schema{(*name)(nil).schema(nil), {"const": eventbus.EachInstance}}}
+	return schema{"type": "string", "pattern": `^(` + namePattern + `|\(each\))$`, "maxLength": backend.MaxName}
 }
 func (*group) form() form { return words }
 
@@ -225,11 +225,13 @@ func (p *start) parse(s string, f *field) error {
 func (*start) noun(f *field) string {
 	return strings.Join(f.words, ", ") + ", after POSITION, a time, or 2h ago"
 }
+
 func (*start) schema(f *field) schema {
 	return schema{"anyOf": []schema{
 		oneOf(f), {"type": "string", "pattern": "^after .*[^ ]"}, {"type": "string", "pattern": "^[0-9]{4}-.*T"}, {"type": "string", "pattern": " ago$"},
 	}}
 }
+
 func (*start) form() form { return words }
 
 // A deadLetter is the name of the topic for events that fail for good. It may also be

@@ -30,8 +30,9 @@ type change struct {
 type outcome struct {
 	Topic  string       `json:"topic"`
 	Group  string       `json:"group,omitempty"`
-	Done   string       `json:"done"`   // deleted or reset
-	Events survey.Count `json:"events"` // deleted: lost with it; reset: the group gets them now
+	Done   string       `json:"done"`           // deleted or reset
+	Events survey.Count `json:"events"`         // deleted: lost with it; reset: the group gets them now
+	From   string       `json:"from,omitempty"` // reset: the position of the first of Events
 }
 
 // command makes a command that calls do with a bus. Its arguments are a topic and, if names is

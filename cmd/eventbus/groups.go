@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,8 @@ const groupsHelp = `Show how the groups of the topics are doing; without a topic
   DEAD       dead letters of the group, in the topic with .dlq at its end; unknown if
              that has more than 100,000 events or 128 MiB
   MEMBERS    attached at this moment
+
+A further column PAUSED, if a group is paused, says by whom, why and until when.
 
 A number that the backend cannot tell for certain is unknown, and null in JSON.`
 
@@ -51,15 +54,23 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		},
 	}
 	c.addFlags(cmd)
-	cmd.AddCommand(newGroupsCreate(drivers), newGroupsReset(drivers, asJSON), newGroupsDelete(drivers, asJSON))
+	cmd.AddCommand(newGroupsCreate(drivers), newGroupsReset(drivers, asJSON), newGroupsDelete(drivers, asJSON), newGroupsPause(drivers), newGroupsResume(drivers))
 	return cmd
 }
 
 func writeGroups(to io.Writer, rows []survey.Group, now time.Time) error {
-	const heading = "TOPIC\tGROUP\tDEPTH\tLAG\tIN FLIGHT\tDELAYED\tOLDEST\tDEAD\tMEMBERS"
+	heading := "TOPIC\tGROUP\tDEPTH\tLAG\tIN FLIGHT\tDELAYED\tOLDEST\tDEAD\tMEMBERS"
+	paused := slices.ContainsFunc(rows, func(g survey.Group) bool { return g.Paused != nil })
+	if paused {
+		heading += "\tPAUSED"
+	}
 	return writeTable(to, heading, rows, func(w io.Writer, g survey.Group) {
-		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%v\t%v\t%s\t%v\t%v\n",
+		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%v\t%v\t%s\t%v\t%v",
 			g.Topic, g.Group, g.Depth, g.Lag, g.InFlight, g.Delayed, age(g.Oldest, now), g.DeadLetters, g.Members)
+		if paused {
+			fmt.Fprintf(w, "\t%v", g.Paused)
+		}
+		fmt.Fprintln(w)
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
 const subHelp = `Be a member of a group of a topic: print its events, or run a command for each.
@@ -95,7 +94,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.IntVar(&s.options.Concurrency, "concurrency", 1, "how many events are handled at once")
 	f.StringVar(&s.order, "order", "by-key", "which events wait for each other: by-key, none, total")
 	f.StringVar(&s.ack, "ack", "on-success", "when to acknowledge: on-success, or on-receive: at most once, nothing comes again")
-	f.StringVar(&s.start, "start", "earliest", "where a new group begins: earliest, latest, or a `position`, after which it begins")
+	f.StringVar(&s.start, "start", "earliest", "where a new group begins: "+startUsage)
 	f.IntVar(&s.count, "count", 0, "end after so many events have succeeded (default: no end)")
 	f.DurationVar(&s.idleExit, "idle-exit", 0, "end after so long without anything to do (default: no end)")
 	f.DurationVar(&s.options.Timeout, "timeout", time.Minute, "how long one event may take; negative: no end")
@@ -126,16 +125,8 @@ func (s *sub) parse(cmd *cobra.Command) (err error) {
 	if o.Order, err = choose("order", s.order, orders); err != nil {
 		return err
 	}
-	switch s.start {
-	case "earliest":
-		o.Start = eventbus.StartEarliest
-	case "latest":
-		o.Start = eventbus.StartLatest
-	default:
-		if hint := nearest.Hint("%s", s.start, []string{"earliest", "latest"}); hint != "" {
-			return fmt.Errorf("--start %q is not a position%s", s.start, hint)
-		}
-		o.Start = backend.StartAfter(s.start)
+	if o.Start, err = parseStart("start", s.start); err != nil {
+		return err
 	}
 	if o.DeadLetter == "discard" {
 		o.DeadLetter = eventbus.DiscardDeadLetters

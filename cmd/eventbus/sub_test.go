@@ -289,7 +289,7 @@ func TestSubRefuses(t *testing.T) {
 	}{
 		{[]string{"sub", "a"}, `required flag(s) "group" not set`},
 		{[]string{"sub", "--group", "g"}, "sub: needs a topic: "},
-		{[]string{"sub", "a", "--group", ""}, "sub: --group is empty; broadcast to every member is not offered"},
+		{[]string{"sub", "a", "--group", ""}, "sub: --group is empty; (each) gives every member a group of its own"},
 		{[]string{"sub", "a", "--group", "g", "--ack", "never"}, `sub: --ack is "never", not one of on-success, on-receive`},
 		{[]string{"sub", "a", "--group", "g", "--order", "x"}, `sub: --order is "x", not one of by-key, none, total`},
 		{[]string{"sub", "a", "--group", "g", "--order", "total", "--concurrency", "2"}, "sub: --concurrency is 2, but total order needs 1"},

@@ -21,7 +21,7 @@ const tailHelp = `Print the events of a topic, one line of JSON each, in the for
 and none notices.
 
 It begins with the oldest event that the topic keeps, or, with --from, after a
-position, with --follow too: --from latest skips what is there. Without --follow it
+position or with the events of a time: --since 2h. --from latest skips what is there. Without --follow it
 ends at the end. With it, it looks for more four times a second, and, while nothing
 comes, ever less often, down to once in two seconds, until it is interrupted; it
 waits for a topic that does not exist yet, and for a backend that has gone away.
@@ -34,6 +34,7 @@ type tail struct {
 	connection
 
 	from      string
+	since     string
 	follow    bool
 	count     int
 	lifecycle bool
@@ -56,7 +57,8 @@ func newTail(drivers []backend.Driver) *cobra.Command {
 	}
 	t.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&t.from, "from", "earliest", "earliest, latest, or the `position` after which to begin")
+	f.StringVar(&t.from, "from", "earliest", startUsage)
+	f.StringVar(&t.since, "since", "", "begin with the events stored since a `time`, or for a duration such as 2h")
 	f.BoolVar(&t.follow, "follow", false, "wait for more at the end")
 	f.BoolVar(&t.lifecycle, "lifecycle", false, "print the records about the events of TOPIC or TOPIC/GROUP")
 	f.IntVar(&t.count, "count", 0, "end after so many events (default: no end)")
@@ -105,12 +107,12 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 		topic, group, _ = strings.Cut(topic, "/")
 		topic = lifecycle.Topic(topic)
 	}
-	position, err := t.begin(ctx, r, topic)
+	from, err := t.begin(ctx, r, topic)
 	left, wait := t.count, pollFirst
 	for err == nil {
 		var ms []backend.Message
-		if ms, err = t.read(ctx, r, topic, position); errors.Is(err, backend.ErrGone) {
-			position = "" // a topic that is made anew may have smaller positions
+		if ms, err = t.read(ctx, r, topic, from); errors.Is(err, backend.ErrGone) {
+			from = eventbus.StartEarliest // a topic that is made anew may have smaller positions
 		}
 		if t.passes(ctx, err) {
 			err = nil
@@ -118,7 +120,7 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 		switch {
 		case err != nil:
 		case len(ms) > 0:
-			position, wait = ms[len(ms)-1].Position, pollFirst
+			from, wait = backend.StartAfter(ms[len(ms)-1].Position), pollFirst
 			if t.lifecycle {
 				ms = slices.DeleteFunc(ms, func(m backend.Message) bool { return !isRecord(&m, group) })
 			}
@@ -143,17 +145,19 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 	return err
 }
 
-// begin returns the position after which to read.
-func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (position string, err error) {
-	switch t.from {
-	case "earliest":
-		return "", nil
-	case "latest":
-	default:
-		return t.from, nil
+// begin returns where to read first. It puts the last position in place of latest, so that no
+// event between two reads is missed.
+func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (from eventbus.Start, err error) {
+	if t.since != "" {
+		since, err := parseTime("since", t.since, false)
+		return eventbus.StartAt(since), err
 	}
+	if from, err = parseStart("from", t.from); err != nil || from != eventbus.StartLatest {
+		return from, err
+	}
+	from = eventbus.StartEarliest
 	for wait := pollFirst; ; wait = min(wait*2, pollLast) {
-		ms, err := t.read(ctx, r, topic, position)
+		ms, err := t.read(ctx, r, topic, from)
 		switch {
 		case errors.Is(err, backend.ErrGone) && t.follow:
 			return "", nil
@@ -162,17 +166,17 @@ func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (posit
 				return "", err
 			}
 		case err != nil || len(ms) == 0:
-			return position, err
+			return from, err
 		default:
-			position, wait = ms[len(ms)-1].Position, pollFirst
+			from, wait = backend.StartAfter(ms[len(ms)-1].Position), pollFirst
 		}
 	}
 }
 
 // read calls Read of the backend once.
-func (t *tail) read(ctx context.Context, r backend.Reader, topic, from string) (ms []backend.Message, err error) {
+func (t *tail) read(ctx context.Context, r backend.Reader, topic string, from eventbus.Start) (ms []backend.Message, err error) {
 	err = t.bound(ctx, func(ctx context.Context) (err error) {
-		ms, err = r.Read(ctx, topic, backend.StartAfter(from), tailPage)
+		ms, err = r.Read(ctx, topic, from, tailPage)
 		return err
 	})
 	return ms, err

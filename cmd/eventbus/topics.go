@@ -40,7 +40,7 @@ It is unknown if the topic has no group and more than 1,000 events or 16 MiB.`,
 		},
 	}
 	c.addFlags(cmd)
-	cmd.AddCommand(newTopicsDeclare(drivers), newTopicsDelete(drivers, asJSON))
+	cmd.AddCommand(newTopicsDeclare(drivers), newTopicsSet(drivers), newTopicsDelete(drivers, asJSON))
 	return cmd
 }
 

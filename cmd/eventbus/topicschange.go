@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,19 +11,67 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
 func newTopicsDeclare(drivers []backend.Driver) *cobra.Command {
+	return newTopicsSettings(drivers, &cobra.Command{
+		Use: "declare TOPIC", Short: "Make a topic", Example: "  eventbus topics declare orders --keep 24h",
+		Long: "Make a topic, with settings that the broker stores. A topic that has settings keeps them.\nThe command prints the settings in force.",
+	}, false)
+}
+
+func newTopicsSet(drivers []backend.Driver) *cobra.Command {
+	return newTopicsSettings(drivers, &cobra.Command{
+		Use: "set TOPIC", Short: "Change the settings of a topic", Example: "  eventbus topics set orders --keep 72h --max-messages 1000000",
+		Long: "Replace the settings of a topic, for every process. A setting without its flag is removed.",
+	}, true)
+}
+
+// newTopicsSettings makes a command that declares a topic with settings.
+func newTopicsSettings(drivers []backend.Driver, cmd *cobra.Command, replace bool) *cobra.Command {
 	c := &change{connection: connection{drivers: drivers}}
-	return c.command(&cobra.Command{
-		Use: "declare TOPIC", Short: "Make a topic", Example: "  eventbus topics declare orders",
-	}, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) error {
-		if _, err := backend.Declare(ctx, bus.Backend(), topic, backend.Declaration{}); err != nil {
+	var s backend.TopicSettings
+	var size string
+	c.command(cmd, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) (err error) {
+		if size != "" {
+			if s.MaxBytes, err = bytesize.Parse(size); err != nil {
+				return fmt.Errorf("--max-bytes: %w", err)
+			}
+		}
+		if replace {
+			if err := requireTopics(ctx, bus.Backend(), topic); err != nil {
+				return err
+			}
+		}
+		has, err := backend.Declare(ctx, bus.Backend(), topic, backend.Declaration{Settings: s, Replace: replace})
+		if err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s exists\n", topic)
+		if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s exists%s\n", topic, inForce(has)); err == nil && has != s && s != (backend.TopicSettings{}) {
+			err = errors.New("the topic has other settings, which stay in force: topics set changes them")
+		}
 		return err
 	})
+	f := cmd.Flags()
+	f.DurationVar(&s.Keep, "keep", 0, "how long an event stays that every group has settled (default: not at all)")
+	f.Int64Var(&s.MaxMessages, "max-messages", 0, "the most events of the topic (default: the bound of the backend)")
+	f.StringVar(&size, "max-bytes", "", "the most `bytes` of the topic, such as 10GiB (default: the bound of the backend)")
+	return cmd
+}
+
+// inForce returns a text about settings, such as ", keeps events for 24h0m0s".
+func inForce(s backend.TopicSettings) (text string) {
+	if s.Keep > 0 {
+		text += fmt.Sprintf(", keeps events for %v", s.Keep)
+	}
+	if s.MaxMessages > 0 {
+		text += fmt.Sprintf(", has at most %s", count.Of(s.MaxMessages, "event"))
+	}
+	if s.MaxBytes > 0 {
+		text += fmt.Sprintf(", has at most %s", count.Of(s.MaxBytes, "byte"))
+	}
+	return text
 }
 
 func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
@@ -57,7 +106,7 @@ func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		if err := admin.DeleteTopic(ctx, topic); err != nil {
 			return err
 		}
-		return c.print(cmd, outcome{topic, "", "deleted", row.Depth}, fmt.Sprintf("%s is deleted, with %s and %s", topic, events(row.Depth, "that it kept"), groups(row.Groups)))
+		return c.print(cmd, outcome{topic, "", "deleted", row.Depth, ""}, fmt.Sprintf("%s is deleted, with %s and %s", topic, events(row.Depth, "that it kept"), groups(row.Groups)))
 	})
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
 	return cmd

@@ -80,6 +80,7 @@ var rows = []struct {
 	{"nats", []string{redis, bbolt, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts}},
 	{"middleware", everything},
 	{"results", everything},
+	{"request", everything},
 	{"lifecycle", everything},
 	{"store", everything},
 	{"store/storetest", everything},

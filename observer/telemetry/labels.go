@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/each"
 )
 
 // The attributes that the OpenTelemetry conventions for messaging lack.
@@ -71,7 +72,7 @@ func (l labels) attributes(broker []attribute.KeyValue) attribute.Set {
 		list = append(list, semconv.MessagingOperationName(l.operation), operationType(l.operation))
 	}
 	add(semconv.MessagingDestinationNameKey, l.topic)
-	add(semconv.MessagingConsumerGroupNameKey, l.group)
+	add(semconv.MessagingConsumerGroupNameKey, each.Label(l.group))
 	add(outcomeKey, l.outcome)
 	add(reasonKey, l.reason)
 	add(scopeKey, l.scope)

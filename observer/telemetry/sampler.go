@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/each"
 )
 
 // A sampler asks the backend for the backend.Stats of the groups of a bus, and keeps the
@@ -94,7 +95,10 @@ func (s *sampler) ask() {
 		stats, err := sub.Stats(ctx)
 		switch {
 		case err == nil:
-			answers[at] = stats
+			shown := place{at.topic, each.Label(at.group)}
+			if before, twice := answers[shown]; !twice || before.Lag < stats.Lag { // of several instances, the one that is behind
+				answers[shown] = stats
+			}
 		case !errors.Is(err, errors.ErrUnsupported) && s.ctx.Err() == nil:
 			s.telemetry.count(s.telemetry.failures, 1,
 				labels{topic: at.topic, group: at.group, scope: "stats", errorType: errorType(err)})

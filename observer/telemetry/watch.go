@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/each"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -80,7 +81,7 @@ func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []
 	}
 	sums := map[place]sum{}
 	for _, s := range subscriptions {
-		at := place{s.Topic(), s.Group()}
+		at := place{s.Topic(), each.Label(s.Group())}
 		now, all := s.Counts(), sums[at]
 		all.held, all.bytes, all.running = all.held+now.Held, all.bytes+now.HeldBytes, all.running+now.Running
 		switch state, _ := s.State(); state {

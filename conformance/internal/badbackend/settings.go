@@ -193,7 +193,7 @@ var lasting = []Saboteur{
 			m.shut = func() error {
 				err := m.next.Close()
 				if m.config.Ephemeral {
-					b.good.DeleteGroup(context.Background(), m.config.Topic, m.config.Group) //nolint:errcheck // it may be gone
+					b.good.DeleteGroup(context.Background(), m.config.Topic, m.config.Group) //nolint:errcheck,forbidigo // it may be gone; Close has no context
 				}
 				return err
 			}

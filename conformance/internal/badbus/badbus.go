@@ -59,6 +59,8 @@ type Bus struct {
 	s    Saboteur
 	turn chan struct{}
 	shut atomic.Bool
+
+	reply atomic.Value // the Correlation of the last reply, for bus-mixes-replies
 }
 
 // New returns a bus that s breaks. It is shut down when the test ends.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/request"
 )
 
 // each has the saboteurs that break promises about EachInstance, the settings of topics and
@@ -27,6 +28,19 @@ var each = []Saboteur{
 	}, {
 		Name: "bus-hides-pauses", Breaks: "a group without events is idle",
 		backend: func(b backend.Backend) backend.Backend { return &unpaused{b} },
+	}, {
+		Name: "bus-mixes-replies", Breaks: "a reply is for whoever waits",
+		publish: func(b *Bus, ctx context.Context, topic string, events []*eventbus.Event) ([]eventbus.Receipt, error) {
+			for _, e := range events {
+				if topic == "replies" {
+					last, _ := e.Headers.Lookup(request.Correlation)
+					if before := b.reply.Swap(last); before != nil {
+						e.Headers.Set(request.Correlation, before.(string))
+					}
+				}
+			}
+			return b.good.PublishReceipts(ctx, topic, events...)
+		},
 	}, {
 		Name: "bus-forgets-topics", Breaks: "settings of topics are for operators",
 		options: func(o *eventbus.Options) { o.Topics = nil },

@@ -59,6 +59,33 @@ type Group struct {
 	Oldest      time.Time `json:"oldest,omitzero"`
 	DeadLetters Count     `json:"dead_letters"` // of this group, in the topic with ".dlq"
 	Members     Count     `json:"members"`
+	Paused      *Pause    `json:"paused,omitempty"` // nil: not paused, or the backend cannot tell
+}
+
+// A Pause is the pause of a group.
+type Pause struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"`
+	By    string    `json:"by,omitempty"`
+	Why   string    `json:"why,omitempty"`
+}
+
+// String returns the pause as text, or "-" for nil.
+func (p *Pause) String() string {
+	if p == nil {
+		return "-"
+	}
+	text := "since " + p.Since.Format(time.RFC3339)
+	if !p.Until.IsZero() {
+		text += " until " + p.Until.Format(time.RFC3339)
+	}
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if p.Why != "" {
+		text += ": " + p.Why
+	}
+	return text
 }
 
 // A Survey asks a backend about its topics and groups.
@@ -66,6 +93,7 @@ type Survey struct {
 	admin   backend.Admin
 	statser backend.Statser // nil: numbers are unknown
 	reader  backend.Reader  // nil: dead letters without a group are unknown
+	pauser  backend.Pauser  // nil: pauses are unknown
 }
 
 // New returns a survey of b, which must implement [backend.Admin].
@@ -77,6 +105,7 @@ func New(b backend.Backend) (*Survey, error) {
 	s := &Survey{admin: admin}
 	s.statser, _ = backend.As[backend.Statser](b)
 	s.reader, _ = backend.As[backend.Reader](b)
+	s.pauser, _ = backend.As[backend.Pauser](b)
 	return s, nil
 }
 
@@ -147,10 +176,22 @@ func (s *Survey) groupsOf(ctx context.Context, topic string) (rows []Group, err 
 		rows = append(rows, Group{
 			Topic: topic, Group: name,
 			Depth: Count(stats.Depth), Lag: Count(stats.Lag), InFlight: Count(stats.InFlight), Delayed: Count(stats.Delayed),
-			Oldest: stats.Oldest, DeadLetters: dead.of(name), Members: Count(stats.Members),
+			Oldest: stats.Oldest, DeadLetters: dead.of(name), Members: Count(stats.Members), Paused: s.pause(ctx, topic, name),
 		})
 	}
 	return rows, nil
+}
+
+// pause returns the pause of a group, or nil.
+func (s *Survey) pause(ctx context.Context, topic, group string) *Pause {
+	if s.pauser == nil {
+		return nil
+	}
+	p, err := s.pauser.Paused(ctx, topic, group)
+	if err != nil || p.Since.IsZero() {
+		return nil
+	}
+	return &Pause{p.Since, p.Until, p.By, p.Why}
 }
 
 var unknown = backend.Stats{

@@ -3,7 +3,9 @@ package bus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -11,6 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/buslaw"
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/request"
 )
 
 // eachLaws are about subscriptions whose group is EachInstance, about the settings of topics
@@ -112,7 +115,40 @@ var eachLaws = []law.Law{
 			e.Member("later", eventbus.SubscribeOptions{Group: "later"}, buslaw.Succeed)
 			e.AwaitDone(10, "later")
 		}),
+	}, {
+		ID: "B.G07", Name: "request", Promise: "a request gets the reply to it, and no other, while several processes send requests and share the topic for replies",
+		Saboteurs: []string{"bus-mixes-replies"},
+		Test:      buslaw.On(requests),
 	},
+}
+
+func requests(e *buslaw.Env) {
+	other := e.Start()
+	if e.Claims(law.NeedPeer) {
+		other = e.OtherBus(e.Peer())
+	}
+	o := e.Options(eventbus.SubscribeOptions{Concurrency: 8, Order: eventbus.Unordered})
+	_, err := e.Bus.Subscribe(e.Context(), "prices", o, request.Handler(e.Bus, func(_ context.Context, d *eventbus.Delivery) (*eventbus.Event, error) {
+		return &eventbus.Event{Payload: d.Payload}, nil
+	}))
+	e.Must(err)
+	var wg sync.WaitGroup
+	for i, bus := range []law.Bus{e.Bus, other} {
+		client, err := request.New(e.Context(), bus, "replies", request.Options{})
+		e.Must(err)
+		for j := range 20 {
+			wg.Go(func() {
+				want := fmt.Sprintf("request %d of process %d", j, i)
+				reply, err := client.Do(e.Bounded(), "prices", &eventbus.Event{Payload: []byte(want)})
+				if err != nil {
+					e.Errorf("%s: got error %v, want none", want, err)
+				} else if string(reply.Payload) != want {
+					e.Errorf("%s got the reply to %s", want, reply.Payload)
+				}
+			})
+		}
+	}
+	wg.Wait()
 }
 
 // each starts two members with EachInstance, in processes of their own if there can be two. It
