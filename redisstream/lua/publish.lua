@@ -21,22 +21,24 @@ local groups = 5 + ARGV[5]
 -- with settings
 local bound = settings > 0 and settingOf(KEYS[settings], 'max_messages', tonumber(ARGV[1])) or 0
 local room = bound > 0 and bound - redis.call('XLEN', key)
-local lowest, removed, steps = nil, 0, 0
+local lowest, steps = nil, 0
 
 -- make removes settled entries until there is room for one more. The first XTRIM removes whole nodes, when
 -- a bound was lowered. The others remove one entry each, because the rest may be kept.
 local function make()
   lowest = lowest or floor(key, 6, groups)
-  if lowest and room < -100 then
-    local gone = redis.call('XTRIM', key, 'MINID', '~', lowest, 'LIMIT', math.min(1 - room, 10000))
-    room, removed = room + gone, removed + gone
+  if not lowest then return end
+  local before = room
+  if room < -100 then
+    room = room + redis.call('XTRIM', key, 'MINID', '~', lowest, 'LIMIT', math.min(1 - room, 10000))
   end
-  while lowest and room <= 0 and steps < 1000 do
+  while room <= 0 and steps < 1000 do
     local first = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
-    if not first or not less(first[1], lowest) then return end
+    if not first or not less(first[1], lowest) then break end
     redis.call('XTRIM', key, 'MAXLEN', '=', bound - room - 1)
-    room, removed, steps = room + 1, removed + 1, steps + 1
+    room, steps = room + 1, steps + 1
   end
+  if room > before then redis.call('INCRBY', KEYS[settings + 1], room - before) end
 end
 
 -- add adds an entry with the fields from ARGV[first] to ARGV[last]. It returns its id, or an error.
@@ -77,7 +79,6 @@ while i <= #ARGV and not stop do
   end
   i = last + 1
 end
-if removed > 0 then redis.pcall('INCRBY', KEYS[settings + 1], removed) end
 if stop then
   if #out == 0 then return stop end
   out[#out + 1] = stop
