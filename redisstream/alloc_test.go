@@ -86,10 +86,12 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	for i := range msgs {
 		msgs[i] = typical()
 	}
+	server.backend.bounds.learn("orders", false, time.Now().Add(time.Hour))
 	answer := []byte("$17\r\n1795243593723-123\r\n")
 	var mem trip
 	var failed error
 	publish := func() {
+		mem.know(t.Context(), server, msgs)
 		mem.begin(t.Context(), server, msgs)
 		for _, c := range mem.calls {
 			_, _ = c.reply.Write(answer)

@@ -65,11 +65,16 @@ func (b *bounds) set(topic string) bool {
 	return b.topics[topic].set
 }
 
-// learn remembers whether a topic has a bound, as the server said at a moment.
+// learn remembers whether a topic has a bound. The server was asked at a moment, and a later
+// answer stays.
 func (b *bounds) learn(topic string, set bool, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.topics[topic]; b.topics == nil || !ok && len(b.topics) >= maxBounds {
+	known, ok := b.topics[topic]
+	if known.asked.After(at) {
+		return
+	}
+	if b.topics == nil || !ok && len(b.topics) >= maxBounds {
 		b.topics = map[string]bound{}
 	}
 	b.topics[strings.Clone(topic)] = bound{set, at} // it may be part of a large string
@@ -83,8 +88,8 @@ type ask struct {
 }
 
 // know asks for the bounds of topics that the backend does not know. Questions that can wait
-// become calls of the trip. If a question has no answer, failed has the error for the messages of the topic.
-// broken means that the connection broke.
+// become calls of the trip. If a question has no answer, failed has the error for the
+// messages of the topic. broken means that the connection broke.
 func (t *trip) know(ctx context.Context, server *inspection, msgs []*backend.Message) (broken bool) {
 	b, now := server.backend, time.Now()
 	if b.bounds.all {
@@ -113,16 +118,18 @@ func (t *trip) know(ctx context.Context, server *inspection, msgs []*backend.Mes
 	}
 	server.wire.send(ctx, calls...)
 	for _, a := range asked {
-		if err := a.learn(b); err != nil {
-			broken = broken || !isAnswer(err) || errors.Is(err, backend.ErrUnavailable)
-			if t.failed == nil {
-				t.failed = map[string]error{}
-			}
-			if errors.Is(err, backend.ErrUnknownOutcome) {
-				err = fmt.Errorf("%w: not sent, because the settings of the topic are not known: %s", backend.ErrUnavailable, err.Error())
-			}
-			t.failed[a.topic] = err
+		err := a.learn(b)
+		if err == nil {
+			continue
 		}
+		broken = broken || !isAnswer(err) || errors.Is(err, backend.ErrUnavailable)
+		if errors.Is(err, backend.ErrUnknownOutcome) { // of the question; no message was sent
+			err = fmt.Errorf("%w: the settings of the topic are not known: %s", backend.ErrUnavailable, err.Error())
+		}
+		if t.failed == nil {
+			t.failed = map[string]error{}
+		}
+		t.failed[a.topic] = err
 	}
 	return broken
 }

@@ -20,13 +20,14 @@ const (
 )
 
 // Maintain implements [backend.Maintainer]. It trims the messages that every group has
-// settled and that are older than Keep, by the time in their ids. It removes members that have ended and hold no message. It repairs delayed
-// messages that would never be due. It trims nothing while the stream is young (see
-// docs/redis.md) or lacks a group of this process. The reason is a server that lost its
-// data: its groups are created again one after another, and each must get all messages.
+// settled and that are older than Keep, by the time in their ids. It removes members that
+// have ended and hold no message. It repairs delayed messages that would never be due. It
+// trims nothing while the stream is young (see docs/redis.md) or lacks a group of this
+// process. The reason is a server that lost its data: its groups are created again one after
+// another, and each must get all messages.
 //
-// Maintain tells the server that the members of an ephemeral group live. At most every five seconds it
-// deletes the ephemeral groups, of all topics, whose members are not heard of.
+// Maintain tells the server that the members of an ephemeral group live. Every five seconds
+// it also deletes the ephemeral groups, of all topics, whose members are not heard of.
 //
 // One process trims a topic, and one works on each group: the process that did it last, while
 // it calls often enough. Maintain of another process does nothing meanwhile.

@@ -52,8 +52,9 @@ func readSettings(text []byte) (s backend.TopicSettings) {
 // creation of the stream to the first message or group. Then it succeeds too if the memory
 // of the server is full. It rounds Keep up to milliseconds.
 //
-// Another Backend that publishes to the topic learns of a new bound up to a second later,
-// and then with its next Publish. Until then it stores messages beyond the bound.
+// Another Backend obeys a first MaxMessages from its first Publish to the topic on. If it
+// has published to the topic before, it may exceed the bound for a second, and then with
+// one more call of Publish.
 func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (s backend.TopicSettings, err error) {
 	defer func() { err = b.failure("declare", topic, err) }()
 	if err := b.Limits().Settings.Check(d.Settings); err != nil {
