@@ -82,6 +82,7 @@ func TestEphemeralGroupLeavesNothing(t *testing.T) {
 	require.NotEmpty(t, remains(t, client))
 	require.NoError(t, last.Close())
 	require.Equal(t, []string{index}, remains(t, client), "of the replaced member, which has not closed")
+	pause(600 * time.Millisecond) // until it runs its script again
 	_, err = replaced.Receive(t.Context(), 1, 0)
 	require.ErrorIs(t, err, backend.ErrGone)
 	require.NoError(t, replaced.Close())
