@@ -402,7 +402,7 @@ type modest struct {
 	backend.Pauser
 }
 
-// The whole suite passes for a user with all roles but those of redrivers and administrators.
+// The whole suite passes for a user with all roles except redriver and admin.
 func TestConformanceLeastPrivilege(t *testing.T) {
 	if os.Getenv("EVENTBUS_ACL_SUITE") == "" {
 		t.Skip("set EVENTBUS_ACL_SUITE to run every law as a user of least privilege")

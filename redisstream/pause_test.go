@@ -67,7 +67,7 @@ func TestPauseIsStored(t *testing.T) {
 }
 
 // A member of a paused group sends one command with each Receive. It is still a member after
-// its lease, and gets what it lost before the pause in order.
+// its lease, and gets the messages of a lost reply in order.
 func TestPausedMemberLives(t *testing.T) {
 	t.Parallel()
 	proxy := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)

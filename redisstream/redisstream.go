@@ -4,7 +4,8 @@
 // A topic is a stream, a group is a consumer group, and a member is one of its consumers.
 // A delivered message stays pending in its group, and is not trimmed, until the group
 // acknowledges it. Leases and delays are measured by the clock of the server. Attempts are
-// part of the server's delivery count. docs/redis.md describes the keys, how to look at
+// part of the server's delivery count. The settings of a topic and the pause of a group are
+// keys beside the stream, so they hold for all processes. docs/redis.md describes the keys, how to look at
 // them, the settings that the server needs, and the features on which each promise rests.
 //
 // go-redis has a logger for the whole process, standard error by default. The connections of
