@@ -82,8 +82,8 @@ func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
 	})
 }
 
-func (b *broker) groups(ctx context.Context, p *place) ([]string, error) {
-	names, err := b.names(ctx, "CONSUMER.NAMES."+p.stream)
+func (a *api) groups(ctx context.Context, p *place) ([]string, error) {
+	names, err := a.names(ctx, "CONSUMER.NAMES."+p.stream)
 	return translated(names, p.group), err
 }
 
@@ -196,8 +196,8 @@ func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
 	})
 }
 
-func (b *broker) deleteGroup(ctx context.Context, p *place, group string) error {
-	return b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
+func (a *api) deleteGroup(ctx context.Context, p *place, group string) error {
+	return a.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
 }
 
 // ResetGroup implements [backend.Admin]. It deletes the consumer and creates it again. If

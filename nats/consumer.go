@@ -111,21 +111,21 @@ func consumerInfo(p *place, group string) string {
 
 // newConsumer creates a consumer and waits until the server answers its pulls. It decodes
 // the state of the consumer into info, unless info is nil.
-func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, info *jetstream.ConsumerInfo) error {
-	if err := b.putConsumer(ctx, p, c, "create", info); err != nil {
+func (a *api) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, info *jetstream.ConsumerInfo) error {
+	if err := a.putConsumer(ctx, p, c, "create", info); err != nil {
 		return err
 	}
-	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
+	return a.awaitServed(ctx, outgoing{subject: a.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
 }
 
 // next returns the subject to which a member sends the pulls for a consumer.
-func (b *broker) next(p *place, consumer string) string {
-	return b.prefix + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
+func (a *api) next(p *place, consumer string) string {
+	return a.prefix + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
 }
 
 // putConsumer creates or updates a consumer. action is "create" or "update". It
 // decodes the state of the consumer into info, unless info is nil.
-func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string, info *jetstream.ConsumerInfo) error {
+func (a *api) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string, info *jetstream.ConsumerInfo) error {
 	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
 	if c.FilterSubject != "" {
 		verb += "." + c.FilterSubject
@@ -136,9 +136,9 @@ func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.Consumer
 		Action string                   `json:"action"`
 	}{p.stream, c, action}
 	if info == nil {
-		return b.insist(ctx, verb, request, nil)
+		return a.insist(ctx, verb, request, nil)
 	}
-	return b.insist(ctx, verb, request, info)
+	return a.insist(ctx, verb, request, info)
 }
 
 // consumerDrift lists the settings of a consumer that break a promise and that an update

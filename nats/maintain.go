@@ -99,7 +99,7 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
 		p := b.place(topic)
 		var own jetstream.ConsumerInfo
-		members := b.members(topic, group)
+		members := b.members.of(topic, group)
 		counts := make([]count, len(members))
 		for i, s := range members {
 			counts[i] = s.tally.now()
@@ -120,18 +120,6 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 		}
 		return b.upkeep.purge(ctx, p, group, &own)
 	})
-}
-
-// members returns the members of a group in this backend.
-func (b *Backend) members(topic, group string) (all []*source) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for s := range b.sources {
-		if s.config.Topic == topic && s.config.Group == group {
-			all = append(all, s)
-		}
-	}
-	return all
 }
 
 // raise makes the lease of a group as long as its members in this process need. The lease

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,9 +40,8 @@ type Backend struct {
 	upkeep     *upkeep
 
 	closed  atomic.Bool
-	mu      sync.Mutex
-	sources map[*source]struct{}
-	paces   map[string]pace // by topic and group: when the next Delay may be sent
+	members roster
+	pacer   pacer // says when the next Delay of a group may be sent
 }
 
 var (
@@ -78,8 +76,7 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 			requesters: pool.New(requesters, func() *requester { return newRequester(sender, requestRoom) }, func(r *requester) { r.hangUp() }),
 		},
 		conn: conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
-		sender:  sender,
-		sources: map[*source]struct{}{}, paces: map[string]pace{},
+		sender: sender,
 	}
 	b.upkeep = newUpkeep(&b.broker)
 	return b, nil
@@ -135,7 +132,7 @@ func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 }
 
 // requester takes a requester from the pool. The caller puts it back.
-func (b *Backend) requester(ctx context.Context) (*requester, error) {
+func (b *broker) requester(ctx context.Context) (*requester, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, classOf(ctx, err, false)
 	}
@@ -145,17 +142,10 @@ func (b *Backend) requester(ctx context.Context) (*requester, error) {
 
 // Close implements [backend.Backend].
 func (b *Backend) Close() error {
-	b.mu.Lock()
 	if b.closed.Swap(true) {
-		b.mu.Unlock()
 		return nil
 	}
-	var members []*source
-	for s := range b.sources {
-		members = append(members, s)
-	}
-	b.mu.Unlock()
-	for _, s := range members {
+	for _, s := range b.members.close() {
 		s.close()
 	}
 	b.requesters.Close(nil)

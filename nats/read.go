@@ -84,14 +84,14 @@ func row(first, n uint64) []uint64 {
 }
 
 // readAll reads the messages of a stream that exist with these sequences, of any topic.
-func (b *broker) readAll(ctx context.Context, p *place, sequences []uint64) ([]record, error) {
+func (a *api) readAll(ctx context.Context, p *place, sequences []uint64) ([]record, error) {
 	questions := make([]any, len(sequences))
 	for i, seq := range sequences {
 		questions[i] = map[string]uint64{"seq": seq}
 	}
 	var errs []error
 	records := make([]record, len(sequences))
-	err := b.askAll(ctx, "STREAM.MSG.GET."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
+	err := a.askAll(ctx, "STREAM.MSG.GET."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
 		answer := struct {
 			Message *record `json:"message"`
 		}{&records[i]}
@@ -140,12 +140,12 @@ func (r *record) stored() (stream string, sequence uint64, at time.Time) {
 
 // readOne asks the leader of a stream for the first message of a topic with the sequence
 // seq or a higher one. The record is never nil.
-func (b *broker) readOne(ctx context.Context, p *place, seq uint64) (*record, error) {
+func (a *api) readOne(ctx context.Context, p *place, seq uint64) (*record, error) {
 	var answer struct {
 		Message record `json:"message"`
 	}
 	question := map[string]any{"seq": seq, "next_by_subj": p.subject}
-	err := b.ask(ctx, "STREAM.MSG.GET."+p.stream, question, &answer)
+	err := a.ask(ctx, "STREAM.MSG.GET."+p.stream, question, &answer)
 	answer.Message.stream = p.stream
 	return &answer.Message, err
 }

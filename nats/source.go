@@ -65,13 +65,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	s.era.Store(newEra())
 	s.tally.begin(info)
-	b.mu.Lock()
-	closed := b.closed.Load()
-	if !closed {
-		b.sources[s] = struct{}{}
-	}
-	b.mu.Unlock()
-	if closed {
+	if !b.members.add(s) {
 		s.close()
 		return nil, backend.ErrClosed
 	}
@@ -112,7 +106,5 @@ func (s *source) close() {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.pulls.hangUp()
-	s.backend.mu.Lock()
-	delete(s.backend.sources, s)
-	s.backend.mu.Unlock()
+	s.backend.members.remove(s)
 }
