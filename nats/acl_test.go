@@ -241,6 +241,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	denied(consumer.Topics(ctx))
 	denied(nil, consumer.ResetGroup(ctx, topic, group, backend.StartEarliest))
 	denied(nil, consumer.DeleteGroup(ctx, topic, group))
+	denied(consumer.Declare(ctx, topic, backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour}}))
 	denied(nil, consumer.DeleteTopic(ctx, topic))
 	denied(nil, publishTo(ctx, operator, topic))
 	denied(nil, declare(ctx, operator, "new"))

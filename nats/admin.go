@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ var (
 )
 
 // Topics implements [backend.Admin]. With Options.Stream, a topic exists while it has
-// messages or groups.
+// messages, groups or settings.
 func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 	return run(ctx, b, "topics", "", harmless, func(ctx context.Context) ([]string, error) {
 		if b.options.Stream != "" {
@@ -46,7 +47,7 @@ func translated(names []string, of func(string) (string, bool)) []string {
 }
 
 // subjects lists the topics of the shared stream: topics with messages, by their subjects,
-// and topics with groups, by their consumers.
+// topics with groups, by their consumers, and topics with settings.
 func (b *broker) subjects(ctx context.Context) ([]string, error) {
 	consumers, err := b.names(ctx, "CONSUMER.NAMES."+b.options.Stream)
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
@@ -56,13 +57,15 @@ func (b *broker) subjects(ctx context.Context) ([]string, error) {
 	before := b.options.Namespace + "."
 	for offset, more := 0, true; err == nil && more; {
 		var page struct {
-			Total int                   `json:"total"`
-			State jetstream.StreamState `json:"state"`
+			Total  int                    `json:"total"`
+			State  jetstream.StreamState  `json:"state"`
+			Config jetstream.StreamConfig `json:"config"`
 		}
 		err = b.ask(ctx, "STREAM.INFO."+b.options.Stream, map[string]any{"offset": offset, "subjects_filter": before + ">"}, &page)
 		for subject := range page.State.Subjects {
 			topics = append(topics, strings.TrimPrefix(subject, before))
 		}
+		topics = append(topics, translated(slices.Collect(maps.Keys(page.Config.Metadata)), topicOfSetting)...)
 		offset += len(page.State.Subjects)
 		more = len(page.State.Subjects) > 0 && offset < page.Total
 	}
@@ -178,6 +181,9 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 			if err != nil && !isCode(err, jetstream.JSErrCodeConsumerNotFound) {
 				return halfDone(err)
 			}
+		}
+		if err := b.unset(ctx, p); err != nil {
+			return halfDone(err)
 		}
 		return nil
 	})

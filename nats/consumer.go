@@ -19,7 +19,7 @@ func (b *broker) group(ctx context.Context, p *place, c backend.Config) (*jetstr
 		return nil, fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
 	}
 	for range 2 {
-		stream, other, err := b.stream(ctx, p)
+		stream, other, err := b.stream(ctx, p, b.wanted(p))
 		state := &stream.State
 		if errors.Is(err, errNotAsked) {
 			state, err = nil, nil
@@ -35,6 +35,9 @@ func (b *broker) group(ctx context.Context, p *place, c backend.Config) (*jetstr
 		info, err := b.consumer(ctx, p, c, state)
 		if err == nil && state != nil {
 			b.created.Store(c.Topic+"/"+c.Group, stream.Created)
+		}
+		if err == nil {
+			b.know(p, stream.Config)
 		}
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
 			return info, err
@@ -162,21 +165,25 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	return must.String()
 }
 
-// begin sets the position where a new consumer begins. For StartLatest it uses the last
-// sequence of the stream, if known, because the server of the consumer may not know of the
-// newest messages. It refuses a position after the end of the stream.
+// begin sets the position where a new consumer begins. For the end of the stream it uses the
+// last sequence, if known, because the server of the consumer may not know of the newest
+// messages. It refuses a position after the end of the stream.
 func begin(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.StreamState) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
 	after, isAfter := start.After()
+	at, isAt := start.At()
 	switch {
-	case start == backend.StartEarliest:
+	case start == backend.StartEarliest, isAt && at.Before(epoch):
 		c.DeliverPolicy = jetstream.DeliverAllPolicy
 		return nil
-	case start == backend.StartLatest && stream == nil:
+	case start == backend.StartLatest && stream == nil, isAt && at.After(forever):
 		c.DeliverPolicy = jetstream.DeliverNewPolicy
 		return nil
-	case start == backend.StartLatest:
+	case start == backend.StartLatest, isAt && stream != nil && (stream.Msgs == 0 || at.After(stream.LastTime)):
 		c.OptStartSeq = stream.LastSeq + 1
+	case isAt:
+		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &at
+		return nil
 	case isAfter:
 		seq, err := parsePosition(after)
 		if err != nil {
@@ -192,3 +199,9 @@ func begin(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.S
 	c.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
 	return nil
 }
+
+// Times before epoch and after forever are no times for the server, which counts nanoseconds.
+var (
+	epoch   = time.Unix(0, 0)
+	forever = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
+)

@@ -73,6 +73,7 @@ type upkeep struct {
 	progress map[[2]string]progress // by topic and group
 	removed  map[string]removal     // by topic
 	last     map[string]string      // by topic: the consumer that had settled least, and prevented a purge
+	searched map[string]time.Time   // by topic with Keep: the time of the last search for its end
 	account  jetstream.AccountInfo  // as it was at the time asked
 	asked    time.Time
 }
@@ -80,7 +81,7 @@ type upkeep struct {
 func newUpkeep(b *broker) *upkeep {
 	return &upkeep{
 		broker: b, looks: map[[2]string]look{}, progress: map[[2]string]progress{},
-		removed: map[string]removal{}, last: map[string]string{},
+		removed: map[string]removal{}, last: map[string]string{}, searched: map[string]time.Time{},
 	}
 }
 
@@ -147,6 +148,9 @@ func (u *upkeep) raise(ctx context.Context, p *place, c jetstream.ConsumerConfig
 // If another process or group has purged the stream since the last call for this group,
 // purge leaves the stream to it. So one process purges a topic until it ends. In a shared
 // stream, every process purges, because an earlier purge may have been of another topic.
+//
+// Messages younger than Keep stay, even if the stream is crowded. If it is full, Publish makes
+// room, see upkeep.makeRoom.
 func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
 	var info jetstream.StreamInfo
 	if err := u.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
@@ -155,6 +159,13 @@ func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstre
 	u.mu.Lock()
 	before := u.looks[[2]string{p.topic, group}]
 	u.mu.Unlock()
+	settings, _, err := settingsOf(p, info.Config)
+	if err != nil {
+		return purgeIdle, err // without Keep nothing may be purged
+	}
+	if known, ok := u.known.Load(p.topic); ok {
+		known.(*place).room.learn(p, info.Config)
+	}
 	now, purged := look{newFullness(info, time.Now()), info.State.FirstSeq}, uint64(0)
 	tight := now.share > crowded
 	useful := func(floor uint64, held int) bool {
@@ -162,8 +173,11 @@ func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstre
 	}
 	ownAllows := own.Name == "" || useful(own.AckFloor.Stream, own.NumAckPending)
 	inTurn := tight || p.shared() || before.at.IsZero() || before.first == now.first
-	if info.State.Msgs > 0 && ownAllows && inTurn {
+	if info.State.Msgs > 0 && ownAllows && inTurn && u.aged(p, info, settings.Keep) {
 		floor, held, err := u.floor(ctx, p, info.State.FirstSeq)
+		if err == nil && settings.Keep > 0 && useful(floor, held) {
+			floor, err = u.older(ctx, p, info.TimeStamp.Add(-settings.Keep), floor)
+		}
 		if err == nil && useful(floor, held) {
 			now.first = floor + 1
 			purged, err = u.purgeTo(ctx, p, floor)
@@ -175,6 +189,9 @@ func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstre
 	u.mu.Lock()
 	u.looks[[2]string{p.topic, group}] = now
 	u.mu.Unlock()
+	if settings.Keep > 0 {
+		return purgeIdle, nil // only time makes more messages old enough
+	}
 	if purged >= busy {
 		return min(now.next(before.fullness), purgeBusy), nil
 	}
@@ -215,8 +232,8 @@ func (u *upkeep) floor(ctx context.Context, p *place, first uint64) (floor uint6
 	}
 	floor = math.MaxUint64
 	for _, c := range consumers {
-		if !strings.HasPrefix(c, p.prefix) {
-			continue // of another topic
+		if !strings.HasPrefix(c, p.prefix) || strings.HasPrefix(c, p.prefix+probeMark) {
+			continue // of another topic, or no group
 		}
 		f, h, err := u.floorOf(ctx, p, c)
 		switch {

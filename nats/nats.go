@@ -3,7 +3,7 @@
 //
 // A topic is a stream; a group is a durable pull consumer of it. The server keeps leases
 // (AckWait), delays (a negative acknowledgement with a delay) and attempts (the number of
-// deliveries). docs/nats.md describes the names of streams and consumers and how to inspect
+// deliveries). It also keeps the settings of a topic (metadata of the stream). docs/nats.md describes the names of streams and consumers and how to inspect
 // them, the server's settings, and the weaker promises of a single server.
 package nats
 
@@ -106,7 +106,11 @@ func (b *Backend) Limits() backend.Limits {
 	for topic := range b.options.Topics {
 		once = min(once, b.options.of(topic).OnceWindow)
 	}
-	return backend.Limits{Payload: b.maxPayload - headerRoom, OnceWindow: once, LooseAcks: true}
+	own := b.options.Stream == "" // a bound is one of the whole stream
+	return backend.Limits{
+		Payload: b.maxPayload - headerRoom, OnceWindow: once, LooseAcks: true,
+		Settings: backend.Supported{Keep: true, MaxMessages: own, MaxBytes: own},
+	}
 }
 
 // headerRoom is the most bytes that the headers of a message can take in NATS. The bus

@@ -54,7 +54,6 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	if err != nil {
 		return nil, err
 	}
-	b.known.Store(p.topic, p)
 	ended := make(chan struct{})
 	s := &source{
 		backend: b, config: c, place: p, ended: ended, next: b.next(p, p.consumer(c.Group)),
