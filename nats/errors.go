@@ -185,6 +185,9 @@ func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err err
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	err = s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	if err == nil {
+		s.halt.learn(pauseOf(&info))
+	}
 	return info, err
 }
 

@@ -94,8 +94,8 @@ func newUpkeep(b *broker) *upkeep {
 // group allows a purge. Of all processes that maintain a topic, one purges, see upkeep.purge.
 //
 // If the AckWait of the group is shorter than the lease of a member, Maintain raises it. It
-// gives notice of a consumer that is paused, and of messages that were removed before the
-// group got them. It removes no members, because the server keeps no data about members.
+// gives notice of messages that were removed before the group got them. It removes no
+// members, because the server keeps no data about members.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
 		p := b.place(topic)

@@ -3,7 +3,8 @@
 //
 // A topic is a stream; a group is a durable pull consumer of it. The server keeps leases
 // (AckWait), delays (a negative acknowledgement with a delay) and attempts (the number of
-// deliveries). It also keeps the settings of a topic (metadata of the stream). docs/nats.md describes the names of streams and consumers and how to inspect
+// deliveries). It also keeps the settings of a topic (metadata of the stream)
+// and the pause of a group. docs/nats.md describes the names of streams and consumers and how to inspect
 // them, the server's settings, and the weaker promises of a single server.
 package nats
 

@@ -24,7 +24,7 @@ type source struct {
 	pulls   pulls
 	failed  bool // the last Receive failed
 
-	paused atomic.Bool // Maintain has found the consumer paused
+	halt halt
 
 	era   atomic.Pointer[era] // the present era
 	tally tally
@@ -64,6 +64,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	s.era.Store(newEra())
 	s.tally.begin(info)
+	s.halt.learn(pauseOf(info))
 	if !b.members.add(s) {
 		s.close()
 		return nil, backend.ErrClosed
