@@ -14,7 +14,7 @@ import (
 
 // group creates the stream of a topic and the consumer of a group if they are missing. It
 // returns an error if the settings of one of them break a promise.
-func (b *broker) group(ctx context.Context, p *place, c backend.Config) (*jetstream.ConsumerInfo, error) {
+func (b *broker) group(ctx context.Context, p *place, c backend.Config, n needs) (*jetstream.ConsumerInfo, error) {
 	if n := p.consumer(c.Group); len(n) > maxName {
 		return nil, fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
 	}
@@ -32,7 +32,7 @@ func (b *broker) group(ctx context.Context, p *place, c backend.Config) (*jetstr
 		if other != "" {
 			notify(c, "stream "+p.stream+" is taken as it is: "+other)
 		}
-		info, err := b.consumer(ctx, p, c, state)
+		info, err := b.consumer(ctx, p, c, n, state)
 		if err == nil && state != nil {
 			b.created.Store(c.Topic+"/"+c.Group, stream.Created)
 		}
@@ -67,17 +67,17 @@ func notify(c backend.Config, text string) {
 // consumer creates or updates the consumer of a group in an existing stream. It may raise
 // the lease of the group to c.Lease, but never lowers it. So this lease is the longest lease
 // of any member. stream is nil if it is not known.
-func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, stream *jetstream.StreamState) (*jetstream.ConsumerInfo, error) {
+func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, n needs, stream *jetstream.StreamState) (*jetstream.ConsumerInfo, error) {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       c.Lease,
 		MaxDeliver:    -1,
 		MaxAckPending: -1,
 		MaxWaiting:    4096,
 		ReplayPolicy:  jetstream.ReplayInstantPolicy,
 	}
+	n.adapt(&want)
 	if p.shared() {
 		want.FilterSubject = p.subject
 	}
@@ -100,10 +100,9 @@ func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, strea
 	if drift := consumerDrift(p, want, has); drift != "" {
 		return nil, fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
 	}
-	if has.AckWait >= want.AckWait && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
+	if !n.adapt(&has) && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
 		return info, nil
 	}
-	has.AckWait = max(has.AckWait, want.AckWait)
 	has.MaxDeliver, has.MaxAckPending, has.BackOff = -1, -1, nil
 	return info, b.putConsumer(ctx, p, has, "update", nil)
 }
@@ -152,7 +151,9 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	must.compare("ack policy", want.AckPolicy, got.AckPolicy)
 	must.compare("deliver subject", "", got.DeliverSubject)
 	must.compare("headers only", false, got.HeadersOnly)
-	must.compare("inactive threshold", want.InactiveThreshold, got.InactiveThreshold)
+	if (want.InactiveThreshold > 0) != (got.InactiveThreshold > 0) { // one is of an ephemeral group
+		must.compare("inactive threshold", want.InactiveThreshold, got.InactiveThreshold)
+	}
 	must.compare("replay policy", want.ReplayPolicy, got.ReplayPolicy)
 	must.compare("priority policy", want.PriorityPolicy, got.PriorityPolicy)
 	filters := got.FilterSubjects

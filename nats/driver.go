@@ -119,7 +119,7 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 		return nil, err
 	}
 	if err := b.Ping(ctx); err != nil {
-		return nil, errors.Join(err, b.Close())
+		return nil, errors.Join(err, b.Close()) //nolint:contextcheck // Close has no context
 	}
 	return b, nil
 }

@@ -17,12 +17,14 @@ import (
 var _ backend.Maintainer = (*Backend)(nil)
 
 const (
-	purgeOften = 50 * time.Millisecond // shortest time to the next Maintain
-	purgeBusy  = time.Second           // longest time to the next Maintain after a large purge, or with unknown growth
-	purgeIdle  = 5 * time.Second       // longest time to the next Maintain in all other cases
-	busy       = 1000                  // a purge of 1000 messages or more is large
-	crowded    = 0.5                   // a stream is crowded if more than this share of its limit is used
-	litter     = 64 << 20              // most settled bytes that a stream without a limit keeps while messages are held
+	beats      = 4                      // Maintain is due four times in the time after which the server deletes an ephemeral group
+	beatOften  = 100 * time.Millisecond // shortest time to the next Maintain of an ephemeral group
+	purgeOften = 50 * time.Millisecond  // shortest time to the next Maintain
+	purgeBusy  = time.Second            // longest time to the next Maintain after a large purge, or with unknown growth
+	purgeIdle  = 5 * time.Second        // longest time to the next Maintain in all other cases
+	busy       = 1000                   // a purge of 1000 messages or more is large
+	crowded    = 0.5                    // a stream is crowded if more than this share of its limit is used
+	litter     = 64 << 20               // most settled bytes that a stream without a limit keeps while messages are held
 )
 
 // A look is the state of a topic that a Maintain for one of its groups has found.
@@ -85,6 +87,14 @@ func newUpkeep(b *broker) *upkeep {
 	}
 }
 
+// forgetGroup removes the knowledge about a group.
+func (u *upkeep) forgetGroup(topic, group string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.looks, [2]string{topic, group})
+	delete(u.progress, [2]string{topic, group})
+}
+
 // Maintain implements [backend.Maintainer]. It purges the messages of the topic that every
 // group has settled. While a group has messages that are in flight or delayed, it purges
 // only a stream that is more than half full, by bytes or by messages. A stream without a
@@ -94,8 +104,9 @@ func newUpkeep(b *broker) *upkeep {
 // group allows a purge. Of all processes that maintain a topic, one purges, see upkeep.purge.
 //
 // If the AckWait of the group is shorter than the lease of a member, Maintain raises it. It
-// gives notice of messages that were removed before the group got them. It removes no
-// members, because the server keeps no data about members.
+// gives notice of messages that were removed before the group got them. For an ephemeral
+// group with members in this process, it sends a sign of life. It removes no members and no
+// groups, because the server deletes an ephemeral group without a sign of life.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
 		p := b.place(topic)
@@ -112,29 +123,38 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 				s.tally.judge(counts[i], &own, 1)
 			}
 			b.upkeep.inspect(p, group, &own, members)
-			err = b.upkeep.raise(ctx, p, own.Config, members)
+			err = b.upkeep.renew(ctx, p, own.Config, members)
 		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
 			err = nil // other groups may have settled messages
 		}
 		if err != nil {
 			return purgeIdle, err
 		}
-		return b.upkeep.purge(ctx, p, group, &own)
+		next, err := b.upkeep.purge(ctx, p, group, &own)
+		if t := own.Config.InactiveThreshold; t > 0 {
+			next = min(next, max(t/beats, beatOften))
+		}
+		return next, err
 	})
 }
 
-// raise makes the lease of a group as long as its members in this process need. The lease
-// may be too short, because another process that raised it at the same time wrote a shorter
-// one.
-func (u *upkeep) raise(ctx context.Context, p *place, c jetstream.ConsumerConfig, members []*source) error {
-	has := c.AckWait
+// renew gives the consumer of a group the settings that its members in this process need. The
+// consumer may lack them, because another process that changed it at the same time wrote
+// settings without them. If the group is ephemeral, renew tells the server that it lives.
+func (u *upkeep) renew(ctx context.Context, p *place, c jetstream.ConsumerConfig, members []*source) error {
+	changed := false
 	for _, s := range members {
-		c.AckWait = max(c.AckWait, s.config.Lease)
+		changed = s.needs.adapt(&c) || changed
 	}
-	if c.AckWait == has {
+	if changed {
+		if err := u.putConsumer(ctx, p, c, "update", nil); err != nil {
+			return err
+		}
+	}
+	if len(members) == 0 || c.InactiveThreshold == 0 {
 		return nil
 	}
-	return u.putConsumer(ctx, p, c, "update", nil)
+	return members[0].beat(ctx)
 }
 
 // purge removes all messages before the first one that some group has not settled. It

@@ -3,9 +3,10 @@
 //
 // A topic is a stream; a group is a durable pull consumer of it. The server keeps leases
 // (AckWait), delays (a negative acknowledgement with a delay) and attempts (the number of
-// deliveries). It also keeps the settings of a topic (metadata of the stream)
-// and the pause of a group. docs/nats.md describes the names of streams and consumers and how to inspect
-// them, the server's settings, and the weaker promises of a single server.
+// deliveries). It also keeps the settings of a topic (metadata of the stream), the end of an
+// ephemeral group (InactiveThreshold) and the pause of a group. docs/nats.md describes the
+// names of streams and consumers and how to inspect them, the server's settings, and the
+// weaker promises of a single server.
 package nats
 
 import (
@@ -110,7 +111,8 @@ func (b *Backend) Limits() backend.Limits {
 	own := b.options.Stream == "" // a bound is one of the whole stream
 	return backend.Limits{
 		Payload: b.maxPayload - headerRoom, OnceWindow: once, LooseAcks: true,
-		Settings: backend.Supported{Keep: true, MaxMessages: own, MaxBytes: own},
+		Ephemeral: true,
+		Settings:  backend.Supported{Keep: true, MaxMessages: own, MaxBytes: own},
 	}
 }
 
@@ -150,8 +152,10 @@ func (b *Backend) Close() error {
 	if b.closed.Swap(true) {
 		return nil
 	}
+	ctx, cancel := farewell()
+	defer cancel()
 	for _, s := range b.members.close() {
-		s.close()
+		s.close(ctx)
 	}
 	b.requesters.Close(nil)
 	if b.end != nil {

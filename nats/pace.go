@@ -46,6 +46,13 @@ type pacer struct {
 	paces map[string]pace // by topic and group
 }
 
+// forget removes the pace of a group.
+func (p *pacer) forget(topic, group string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.paces, topic+"/"+group)
+}
+
 // turn returns how long the next Delay call for a group must wait.
 func (p *pacer) turn(topic, group string) time.Duration {
 	p.mu.Lock()
