@@ -10,7 +10,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule outbox-kill bench-outbox cover brokers clean
+.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances outbox-kill bench-outbox cover brokers clean bench-replay
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ bench-failing: ## what failing events cost the others, on the broker URL (mem:)
 
 bench-doc: bench bench-curves bench-plot ## all of docs/PERFORMANCE.md that is measured, anew
 
+bench-replay: brokers ## a group gets a million kept events again, from a time on, on Redis and NATS; about 5 minutes
+	cd benchmarks && go run ./replay
+
 bench-outbox: brokers ## the relay of the outbox beside Watermill's forwarder, from Postgres to Redis
 	cd benchmarks && go run ./outbox
 
@@ -112,6 +115,9 @@ outbox-kill: brokers ## 50,000 transactions, while relays of the outbox are kill
 
 demo-schedule: brokers ## SCHEDULED (20000) events in the coming minute and 100 recurring entries, while processes are killed: none early, lost or twice
 	@EVENTBUS_SCHEDULE_EVENTS=$(SCHEDULED) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoSchedule ./cmd/eventbus -timeout 10m
+
+demo-instances: brokers ## INSTANCES (50) that each get every event come and go for DEMO_SECONDS (600), a third killed: none misses an event, nothing is left
+	@EVENTBUS_INSTANCES=$(or $(INSTANCES),50) EVENTBUS_INSTANCES_SECONDS=$(or $(DEMO_SECONDS),600) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoInstances ./cmd/eventbus -timeout 40m
 
 cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -28,7 +28,11 @@ func (b *Bus) subscribe(ctx context.Context, m member) (*Subscription, error) {
 	if m.o.kind == (kind{}) || m.o.Group == EachInstance {
 		return b.addMember(ctx, m)
 	}
-	typed, err := b.kinds.add(m.topic, m.o.Group, m.o.kind)
+	topics, err := m.o.topics(m.topic)
+	if err != nil {
+		return nil, err
+	}
+	typed, err := b.kinds.add(topics, m.o.Group, m.o.kind)
 	if err != nil {
 		return nil, err
 	}
@@ -44,24 +48,25 @@ type kinds struct {
 }
 
 type typedMember struct {
-	topic, group string
-	kind         kind
-	done         <-chan struct{} // closed when the subscription has ended; nil while it begins
+	topics topics
+	group  string
+	kind   kind
+	done   <-chan struct{} // closed when the subscription has ended; nil while it begins
 }
 
-// add adds a member, unless its group has a member of another kind.
-func (k *kinds) add(topic, group string, of kind) (*typedMember, error) {
+// add adds a member, unless its group has a member of another kind for a topic of both.
+func (k *kinds) add(topics topics, group string, of kind) (*typedMember, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.members = slices.DeleteFunc(k.members, (*typedMember).ended)
 	for _, m := range k.members {
-		if m.topic == topic && m.group == group && m.kind != of {
+		if m.topics.overlap(topics) && m.group == group && m.kind != of {
 			return nil, &FieldError{Field: "SubscribeOptions.Group", Reason: fmt.Sprintf(
 				"is %q, whose member on this bus handles %v in %s, not %v: a group shares its events among all members; subscribe once with ByType, or give each type a group",
-				group, m.kind, topic, of)}
+				group, m.kind, topics, of)}
 		}
 	}
-	m := &typedMember{topic: topic, group: group, kind: of}
+	m := &typedMember{topics: topics, group: group, kind: of}
 	k.members = append(k.members, m)
 	return m, nil
 }

@@ -22,7 +22,8 @@ type member struct {
 
 // addMember adds m to its group. Options.Middleware wraps its handler.
 func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
-	if err := checkTopic(m.topic); err != nil {
+	topics, err := m.o.topics(m.topic)
+	if err != nil {
 		return nil, err
 	}
 	setDefault(&m.o.Timeout, b.options.Timeout)
@@ -38,7 +39,7 @@ func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
 		o.Group = each.New()
 	}
 	m.o = o
-	c := o.config(m.topic, m.mode, b.options.ErrorClasses, b.engine.Guard)
+	c := o.config(topics, m.mode, b.options.ErrorClasses, b.engine.Guard)
 	c.Ephemeral = ephemeral
 	if m.calls != nil {
 		c.Batch, err = b.options.batches(m)
@@ -55,8 +56,11 @@ func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
 			Reason: fmt.Sprintf("with Batch.MaxWait must be less than Lease, %v: %v", o.Lease, engine.ErrNeedsExtender),
 		}
 	}
+	if errors.Is(err, engine.ErrNeedsAdmin) {
+		return nil, &FieldError{Field: m.o.topicField(), Reason: "has a pattern, but the backend cannot list topics", Err: errors.ErrUnsupported}
+	}
 	if err != nil {
-		return nil, &Error{Op: "subscribe", Topic: m.topic, Group: o.Group, Err: err}
+		return nil, &Error{Op: "subscribe", Topic: c.Topic, Group: o.Group, Err: err}
 	}
 	return &Subscription{s: s}, nil
 }

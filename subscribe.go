@@ -80,7 +80,12 @@ const deadLetterSuffix = ".dlq"
 // SubscribeOptions are the settings of a subscription. Group is required; any other zero
 // field means its default.
 type SubscribeOptions struct {
-	Group string  // members of one group share its events; each group gets all; see EachInstance
+	Group string // members of one group share its events; each group gets all; see EachInstance
+
+	// Topics are the topics of a subscription with several: names and patterns, see
+	// Bus.Subscribe. The topic given to Subscribe must then be empty.
+	Topics []string
+
 	Ack   AckMode // default AckOnSuccess
 	Order Order   // default OrderByKey
 	Start Start   // default StartEarliest, and with EachInstance StartLatest
@@ -147,9 +152,9 @@ type SubscribeOptions struct {
 	// OrderTotal. Default Skip.
 	OnFailure OnFailure
 
-	// DeadLetter is the topic for events that fail for good. Default: the topic's name
-	// with ".dlq" appended, and with EachInstance DiscardDeadLetters. If the topic's name ends with ".dlq", DeadLetter is required.
-	// See DiscardDeadLetters.
+	// DeadLetter is the topic for events that fail for good. Default: the name of the
+	// event's topic with ".dlq" appended, and with EachInstance DiscardDeadLetters. If the name of
+	// a topic ends with ".dlq", DeadLetter is required. See DiscardDeadLetters.
 	DeadLetter string
 
 	// OnDeadLetter is called for each event that has failed for good, after the event was
@@ -167,6 +172,23 @@ type SubscribeOptions struct {
 // have its values, but do not end with it. Subscribe itself does not retry, but a running
 // subscription retries after temporary failures. If the backend can declare topics,
 // Subscribe declares the dead-letter topic, and fails if this program may not write to it.
+//
+// A subscription may have many topics: topic is a pattern, or empty with several names and
+// patterns in o.Topics. In a pattern the part "*" matches one part of a name, and a last part ">"
+// one or more: "orders.*" matches "orders.eu", and "orders.>" also "orders.eu.north". A wildcard
+// matches no part "dlq", "later", "lifecycle" or "replies" that the bus has appended to a name, but a
+// pattern may name them. Delivery.Topic says which topic an event came from. The handlers and all limits
+// of o are shared by the topics. Each topic has its own order and dead-letter topic. A topic that
+// fails does not hold up the others.
+//
+// Subscribe attaches to the topics that exist. A topic that appears later is found within two
+// seconds, with its first event, also with StartLatest. A topic of a pattern that is deleted
+// leaves the subscription, and the observer's hook Noticed tells of it. If the backend is no
+// backend.Admin, Subscribe refuses patterns with a *FieldError that matches
+// errors.ErrUnsupported. If a topic of a pattern cannot be attached, the subscription is
+// observer.Degraded and tries again. Some backends let a bounded number of topics wait for events
+// at the same time (Limits.Receivers). Then an event may wait about a second in a topic that had
+// no events before it.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -179,17 +201,21 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 }
 
 // Effective returns o with the default in each zero field, as Subscribe uses it for topic
-// on a bus with zero Options. The error is the *FieldError with which Subscribe refuses o.
+// on a bus with zero Options. With many topics DeadLetter may remain empty, because each topic
+// has its own. The error is the *FieldError with which Subscribe refuses o.
 // Only Subscribe checks Ack, and o against the bus and its backend.
 func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
-	o, err := o.withDefaults(topic)
+	topics, err := o.topics(topic)
 	if err == nil {
-		err = o.check(topic)
+		o, err = o.withDefaults(topics)
+	}
+	if err == nil {
+		err = o.check(topics)
 	}
 	return o, err
 }
 
-func (o SubscribeOptions) withDefaults(topic string) (SubscribeOptions, error) {
+func (o SubscribeOptions) withDefaults(topics topics) (SubscribeOptions, error) {
 	setDefault(&o.Concurrency, 1)
 	setDefault(&o.MaxInFlight, max(1024, o.Concurrency))
 	setDefault(&o.MaxBytes, 64<<20)
@@ -201,19 +227,24 @@ func (o SubscribeOptions) withDefaults(topic string) (SubscribeOptions, error) {
 		setDefault(&o.Start, StartLatest)
 		setDefault(&o.DeadLetter, DiscardDeadLetters)
 	}
-	if o.DeadLetter == "" {
-		if strings.HasSuffix(topic, deadLetterSuffix) {
+	if o.DeadLetter != "" {
+		return o, nil
+	}
+	for _, t := range topics {
+		if strings.HasSuffix(t, deadLetterSuffix) {
 			return o, &FieldError{
 				Field:  "SubscribeOptions.DeadLetter",
-				Reason: "must be given, since " + topic + " is a dead-letter topic itself",
+				Reason: "must be given, since " + t + " is a dead-letter topic itself",
 			}
 		}
-		o.DeadLetter = topic + deadLetterSuffix
+	}
+	if !topics.many() {
+		o.DeadLetter = topics[0] + deadLetterSuffix
 	}
 	return o, nil
 }
 
-func (o SubscribeOptions) check(topic string) error {
+func (o SubscribeOptions) check(topics topics) error {
 	bad := func(field, reason string) error {
 		return &FieldError{Field: "SubscribeOptions." + field, Reason: reason}
 	}
@@ -224,11 +255,8 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("Group", err.Error())
 	}
 	if o.DeadLetter != DiscardDeadLetters {
-		if err := backend.CheckName(o.DeadLetter); err != nil {
-			return bad("DeadLetter", err.Error())
-		}
-		if o.DeadLetter == topic {
-			return bad("DeadLetter", "is the topic itself")
+		if reason := topics.refuses(o.DeadLetter); reason != "" {
+			return bad("DeadLetter", reason)
 		}
 	}
 	_, after := o.Start.After()
@@ -244,6 +272,8 @@ func (o SubscribeOptions) check(topic string) error {
 		return bad("OnFailure", "is FailAll, but events are acknowledged before they run (AckOnReceive)")
 	case o.Start != StartEarliest && o.Start != StartLatest && !after && !at:
 		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
+	case after && topics.many():
+		return bad("Start", "is a position, but each of many topics has its own positions")
 	case o.Concurrency < 0:
 		return bad("Concurrency", "is negative")
 	case o.Order == OrderTotal && o.Concurrency > 1:
@@ -273,9 +303,9 @@ func (o SubscribeOptions) check(topic string) error {
 // minLease is the shortest Lease. It leaves time to extend the lease on any broker.
 const minLease = 100 * time.Millisecond
 
-func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []ErrorClass, guard func(limiter.Limiter) limiter.Limiter) engine.Config {
+func (o SubscribeOptions) config(topics topics, mode engine.Mode, classes []ErrorClass, guard func(limiter.Limiter) limiter.Limiter) engine.Config {
 	c := engine.Config{
-		Topic: topic, Group: o.Group, Mode: mode, Start: o.Start,
+		Topic: strings.Join(topics, ","), Topics: topics, Group: o.Group, Mode: mode, Start: o.Start,
 		Concurrency: o.Concurrency, MaxRedelivered: o.MaxRedelivered, MaxInFlight: o.MaxInFlight, Limiter: limiter.Both(o.MaxInFlight, o.MaxBytes),
 		Lease: o.Lease, Timeout: max(o.Timeout, 0),
 		Policy: o.Retry.policy(o.Group, classes), MaxReceive: o.MaxReceive,
@@ -290,7 +320,7 @@ func (o SubscribeOptions) config(topic string, mode engine.Mode, classes []Error
 		c.Order = engine.Total
 	}
 	if o.DeadLetter != DiscardDeadLetters {
-		c.DeadLetter = o.DeadLetter
+		c.DeadLetter, c.DeadLetterSuffix = o.DeadLetter, deadLetterSuffix
 	}
 	c.Policy.LeaveTimeouts, c.Policy.BuryReceived = o.LeaveTimeouts, o.DeadLetterOnReceive
 	if o.OnDeadLetter != nil {

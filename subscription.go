@@ -16,8 +16,13 @@ import (
 // concurrent use.
 type Subscription struct{ s *engine.Subscription }
 
-// Topic returns the name of the subscription's topic.
+// Topic returns the topic as it was given to Subscribe: a name or a pattern. For
+// SubscribeOptions.Topics it returns them joined by commas.
 func (s *Subscription) Topic() string { return s.s.Topic }
+
+// Topics returns the names of the topics that the subscription reads now, sorted. Topics that
+// match a pattern come and go.
+func (s *Subscription) Topics() []string { return s.s.Topics() }
 
 // Group returns the name of the subscription's group.
 func (s *Subscription) Group() string { return s.s.Group }
@@ -35,11 +40,12 @@ func (s *Subscription) Resume() { s.s.Resume() }
 func (s *Subscription) Draining() <-chan struct{} { return s.s.Draining() }
 
 // FailedKeys lists the keys whose later events go to the dead-letter topic, sorted; see
-// [FailAll]. With OrderTotal the only key is "".
+// [FailAll]. With OrderTotal the only key is "". With many topics, they are the keys of all of
+// them.
 func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
 
 // ReleaseKey ends the effect of [FailAll] on key: the handler gets later events of key
-// again. It reports whether key was one of FailedKeys.
+// again, of every topic. It reports whether key was one of FailedKeys.
 func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
 // State returns the present state of the subscription, and the error that causes it now, if
@@ -51,7 +57,7 @@ func (s *Subscription) Counts() Counts { return Counts(s.s.Counts()) }
 
 // A Failing is an event that has failed and waits for another attempt.
 type Failing struct {
-	ID, Key, Type, Position string
+	Topic, ID, Key, Type, Position string
 
 	Attempt     int       // the attempt that failed last, from 1
 	MaxAttempts int       // the last attempt, for this error; 0: no limit
@@ -75,7 +81,9 @@ func (s *Subscription) Failing() (newest []Failing, total int) {
 }
 
 // Stats asks the backend about the subscription's group, all members together. If the
-// backend cannot tell, the error matches errors.ErrUnsupported.
+// backend cannot tell, the error matches errors.ErrUnsupported. With many topics it asks about
+// one after another, and returns the sums: Members is the highest number of any topic, Oldest the
+// earliest time, and a number is backend.Unknown if it is unknown for one topic.
 func (s *Subscription) Stats(ctx context.Context) (backend.Stats, error) { return s.s.Stats(ctx) }
 
 // Done returns a channel that is closed when the subscription has ended: it was drained,

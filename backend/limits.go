@@ -34,6 +34,10 @@ type Limits struct {
 	// Positions means that Publish stores a message at its [Message].AtPosition.
 	Positions bool
 
+	// Receivers is the most members of one subscription with many topics that should wait in
+	// Receive at the same time, because each needs a connection. Zero means any number.
+	Receivers int
+
 	// Settings are the settings of topics that Declare stores and the backend obeys.
 	Settings Supported
 

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,25 +12,35 @@ import (
 )
 
 // Maintain implements [backend.Maintainer]. It removes messages that every group has
-// settled, and IDs whose window is over, a thousand of each at most. It also removes the
-// record of each member that has ended and holds nothing.
+// settled and that are older than Keep, and IDs whose window is over, two thousand of each at most.
+// It also removes the record of each member that has ended and holds nothing. In all topics it deletes
+// ephemeral groups without a living member.
 func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
-	const most = 1000
+	const most = 2000
 	err = b.update(ctx, "maintain "+topic+"/"+name, func(t *txn) error {
-		next = 5 * time.Second // a full disk has room soon after events are settled
+		next = maintainOften
 		g, err := t.find(topic, name)
 		if err != nil {
 			return err
 		}
+		if g.ephemeral {
+			next = b.store.hearAll(g.identity)
+		}
 		g.forgetMembers(b.store.alive)
-		trimmed, err := g.trim(most)
-		if forgotten := g.forget(time.Now(), most); trimmed == most || forgotten == most {
-			next = time.Second
+		now := time.Now()
+		trimmed, err := g.trim(now, most)
+		if forgotten := g.forget(now, most); trimmed == most || forgotten == most {
+			next = maintainSoon
 		}
 		return err
 	})
-	return next, err
+	return next, errors.Join(err, failed("delete ephemeral groups", b.store.reap()))
 }
+
+const (
+	maintainSoon  = 100 * time.Millisecond // there is more to do
+	maintainOften = 5 * time.Second        // a full disk has room soon after events are settled
+)
 
 // find returns a group that exists.
 func (t *txn) find(topic, group string) (*group, error) {
@@ -47,14 +58,12 @@ func (b *Backend) Read(ctx context.Context, name string, from backend.Start, lim
 		if err != nil {
 			return err
 		}
-		after := uint64(0)
-		if position, ok := from.After(); ok {
-			if after, err = parsePosition(position); err != nil {
-				return err
-			}
+		first, err := topic.begin(from)
+		if err != nil && !errors.Is(err, errBeyond) {
+			return err
 		}
 		c := topic.log.Cursor()
-		for k, _ := c.Seek(pack(after + 1)); k != nil && len(ms) < limit; k, _ = c.Next() {
+		for k, _ := c.Seek(pack(first)); k != nil && len(ms) < limit; k, _ = c.Next() {
 			m, _, err := topic.message(number(k, 0))
 			if err != nil {
 				return fmt.Errorf("%s: %w", m.Position, err)
@@ -163,8 +172,7 @@ func (b *Backend) DeleteGroup(ctx context.Context, topic, name string) error {
 	return b.update(ctx, "delete "+topic+"/"+name, func(t *txn) error {
 		g, err := t.find(topic, name)
 		if err == nil {
-			t.note(g.groups.DeleteBucket([]byte(name)))
-			g.removeAllMembers()
+			g.deleteGroup(name)
 		}
 		return err
 	})
@@ -179,6 +187,6 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, name string, start back
 			return err
 		}
 		t.note(g.groups.DeleteBucket([]byte(name)))
-		return g.makeGroup(name, g.identity, start) // members stay; deliveries from before hold nothing
+		return g.makeGroup(name, g.identity, g.traits, start) // members stay; deliveries from before hold nothing
 	})
 }

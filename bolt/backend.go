@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -32,6 +33,7 @@ var (
 	_ backend.Limited    = (*Backend)(nil)
 	_ backend.Pinger     = (*Backend)(nil)
 	_ backend.Clocker    = (*Backend)(nil)
+	_ backend.Pauser     = (*Backend)(nil)
 )
 
 // newBackend returns a backend on a store, of which it is a user already.
@@ -53,6 +55,8 @@ func (b *Backend) Limits() backend.Limits {
 		Refund:     true,
 		FencedAcks: true,
 		Instances:  true,
+		Ephemeral:  true,
+		Settings:   backend.Supported{Keep: true, MaxMessages: true, MaxBytes: true},
 		Publishers: 1,
 	}
 }
@@ -82,17 +86,6 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// Declare implements [backend.Declarer].
-func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
-	if err := b.Limits().Settings.Check(d.Settings); err != nil {
-		return backend.TopicSettings{}, failed("declare "+topic, err)
-	}
-	return backend.TopicSettings{}, b.update(ctx, "declare "+topic, func(t *txn) error {
-		_, err := t.makeTopic(topic)
-		return err
-	})
-}
-
 // Ping implements [backend.Pinger].
 func (b *Backend) Ping(ctx context.Context) error {
 	return b.view(ctx, "ping", func(*txn) error { return nil })
@@ -107,7 +100,7 @@ func (b *Backend) Now(ctx context.Context, _ string) (time.Time, error) {
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
 	s := &source{backend: b, config: c, closed: make(chan struct{})}
 	err := b.update(ctx, s.op("attach"), func(t *txn) error {
-		b.store.left(s.member) // of a transaction that was rolled back
+		b.store.left(s) // of a transaction that was rolled back
 		if c.Lease <= 0 {
 			return fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 		}
@@ -116,30 +109,28 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source,
 			return err
 		}
 		if _, err := topic.group(c.Group); err != nil {
-			if err := topic.makeGroup(c.Group, t.unique(), c.Start); err != nil {
+			if err := topic.makeGroup(c.Group, t.unique(), traits{ephemeral: c.Ephemeral}, c.Start); err != nil {
 				return err
 			}
 		}
 		g, err := topic.group(c.Group)
+		if err == nil && g.ephemeral != c.Ephemeral {
+			err = fmt.Errorf("%w: the group exists, and Ephemeral of it is %t", backend.ErrRefused, g.ephemeral)
+		}
 		if err == nil {
 			s.group, s.member = g.identity, t.unique()
 			g.join(s)
 		}
 		return err
 	})
+	if err == nil {
+		err = s.begin()
+	}
 	if err != nil {
-		b.store.left(s.member)
+		b.store.left(s)
 		return nil, err
 	}
 	b.store.wake(c.Topic) // a replaced member may wait
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		b.store.left(s.member)
-		return nil, failed(s.op("attach"), backend.ErrClosed)
-	}
-	b.sources[s] = struct{}{}
-	b.store.count(s.group, 1)
 	return s, nil
 }
 
@@ -148,7 +139,7 @@ func (b *Backend) Close() error {
 	if !b.end() {
 		return nil
 	}
-	return failed("close", b.store.release())
+	return failed("close", errors.Join(b.store.reap(), b.store.release()))
 }
 
 // end closes the sources, and reports whether this call did it.

@@ -16,7 +16,7 @@ import (
 
 // Options are the settings of a [Backend]. A field of zero or less means its default.
 type Options struct {
-	MaxMessages int           // that a topic keeps; default 1,048,576
+	MaxMessages int           // that a topic has, kept ones included; default 1,048,576
 	OnceWindow  time.Duration // how long Message.Once remembers an ID; default 2 minutes
 
 	// MinFree is how many bytes Publish leaves free, on the disk and in the file together, so

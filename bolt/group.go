@@ -18,6 +18,7 @@ type group struct {
 	identity uint64 // of no other group, even of this name
 	since    uint64 // hand-outs with lower numbers were before the last ResetGroup, or of a deleted group
 	cursor   uint64 // the lowest offset that was never handed out
+	traits
 }
 
 // group returns a group that exists.
@@ -29,12 +30,12 @@ func (t *topic) group(name string) (*group, error) {
 	state := b.Get([]byte("state"))
 	return &group{
 		topic: t, path: t.name + "/" + name, bucket: b, entries: b.Bucket([]byte("entries")), schedule: b.Bucket([]byte("schedule")),
-		identity: number(state, 0), since: number(state, 1), cursor: number(state, 2),
+		identity: number(state, 0), since: number(state, 1), cursor: number(state, 2), traits: decodeTraits(state[3*8:]),
 	}, nil
 }
 
 // makeGroup makes a group that begins at start.
-func (t *topic) makeGroup(name string, identity uint64, start backend.Start) error {
+func (t *topic) makeGroup(name string, identity uint64, x traits, start backend.Start) error {
 	cursor, err := t.begin(start)
 	if err != nil {
 		return err
@@ -43,8 +44,29 @@ func (t *topic) makeGroup(name string, identity uint64, start backend.Start) err
 	if err != nil {
 		return err
 	}
-	t.put(b, []byte("state"), pack(identity, t.unique(), cursor))
+	g := &group{topic: t, bucket: b, identity: identity, since: t.unique(), cursor: cursor, traits: x}
+	g.save()
 	return nil
+}
+
+// save stores the state of the group.
+func (g *group) save() {
+	state := pack(g.identity, g.since, g.cursor)
+	if traits := g.encode(); traits != nil {
+		g.upgrade()
+		state = append(state, traits...)
+	}
+	g.put(g.bucket, []byte("state"), state)
+}
+
+// deleteGroup deletes a group that exists.
+func (t *topic) deleteGroup(name string) {
+	g, err := t.group(name)
+	if err == nil {
+		g.removeAllMembers()
+		err = t.groups.DeleteBucket([]byte(name))
+	}
+	t.note(err)
 }
 
 // An entry is a message that was handed out and is not settled.
@@ -116,7 +138,7 @@ func (g *group) take(limit int, maxBytes int64, now time.Time, s *source) (ds []
 		g.cursor = max(g.cursor, offset+1)
 	}
 	if len(ds) > 0 {
-		g.put(g.bucket, []byte("state"), pack(g.identity, g.since, g.cursor))
+		g.save()
 	}
 	return ds
 }

@@ -1,18 +1,24 @@
 package bolt
 
-import "strings"
+import (
+	"strings"
 
-// join stores the member s, if it has an Instance. It makes all messages due that members of
+	"go.etcd.io/bbolt"
+)
+
+// join adds the member s to an ephemeral group. It stores s if it has an Instance. It then makes all messages due that members of
 // earlier incarnations of the instance hold, and removes these members. So a member whose record is
 // missing was replaced.
 func (g *group) join(s *source) {
+	if g.ephemeral {
+		s.backend.store.enter(s)
+	}
 	if s.config.Instance == "" {
 		return
 	}
-	if g.members == nil {
-		if g.members, _ = g.makeBucket(g.root, "members"); g.members == nil {
-			return // the transaction has failed
-		}
+	members, err := g.makeBucket(g.root, "members") // missing in a file of an earlier version
+	if err != nil {
+		return // the transaction has failed
 	}
 	earlier := map[uint64]bool{}
 	g.eachMember(func(member uint64, instance, incarnation string) {
@@ -22,7 +28,7 @@ func (g *group) join(s *source) {
 	})
 	g.release(earlier)
 	g.removeMembers(earlier)
-	g.put(g.members, pack(g.identity, s.member), []byte(s.config.Instance+" "+s.config.Incarnation))
+	g.put(members, pack(g.identity, s.member), []byte(s.config.Instance+" "+s.config.Incarnation))
 	s.backend.store.joined(s.member)
 }
 
@@ -44,12 +50,17 @@ func (g *group) release(members map[uint64]bool) {
 	}
 }
 
+// members returns the records of members that have an Instance. It returns nil for a file of an
+// earlier version, until a member needs it.
+func (t *topic) members() *bbolt.Bucket { return t.root.Bucket([]byte("members")) }
+
 // eachMember calls f for each member of the group that has an Instance.
 func (g *group) eachMember(f func(member uint64, instance, incarnation string)) {
-	if g.members == nil {
+	members := g.members()
+	if members == nil {
 		return
 	}
-	c := g.members.Cursor()
+	c := members.Cursor()
 	for k, v := c.Seek(pack(g.identity)); k != nil && number(k, 0) == g.identity; k, v = c.Next() {
 		instance, incarnation, _ := strings.Cut(string(v), " ")
 		f(number(k, 1), instance, incarnation)
@@ -58,7 +69,8 @@ func (g *group) eachMember(f func(member uint64, instance, incarnation string)) 
 
 // has reports whether the record of a member with an Instance exists.
 func (g *group) has(member uint64) bool {
-	return g.members != nil && g.members.Get(pack(g.identity, member)) != nil
+	members := g.members()
+	return members != nil && members.Get(pack(g.identity, member)) != nil
 }
 
 // forgetMembers removes the record of each member that has ended and holds nothing.
@@ -88,7 +100,7 @@ func (g *group) removeAllMembers() {
 
 func (g *group) removeMembers(members map[uint64]bool) {
 	for member := range members {
-		g.remove(g.members, pack(g.identity, member))
+		g.remove(g.members(), pack(g.identity, member))
 	}
 }
 
@@ -100,10 +112,13 @@ func (s *store) joined(member uint64) {
 }
 
 // left records that a member has ended.
-func (s *store) left(member uint64) {
+func (s *store) left(m *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.live, member)
+	delete(s.live, m.member)
+	if e := s.ephemerals[m.group]; e != nil {
+		delete(e.members, m)
+	}
 }
 
 // alive reports whether a member with an Instance is of this process and has not ended.

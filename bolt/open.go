@@ -87,7 +87,7 @@ func timeout(ctx context.Context) time.Duration {
 
 // openStore opens a file that no store of this process has open.
 func openStore(path string, wait time.Duration) (*store, error) {
-	s := &store{path: path, changed: map[string]chan struct{}{}, members: map[uint64]int64{}, live: map[uint64]bool{}}
+	s := &store{path: path, changed: map[string]chan struct{}{}, members: map[uint64]int64{}, live: map[uint64]bool{}, ephemerals: map[uint64]*ephemeral{}}
 	err := guarded(func() error { return s.openFile(wait) }, func(why any) error {
 		return errors.Join(damaged(path, why), abandon(s.file))
 	})
@@ -97,7 +97,7 @@ func openStore(path string, wait time.Duration) (*store, error) {
 	return s, nil
 }
 
-// openFile opens the file, checks it, and makes missing buckets.
+// openFile opens the file, checks it, makes missing buckets, and deletes the ephemeral groups of earlier processes.
 func (s *store) openFile(wait time.Duration) (err error) {
 	s.db, err = bbolt.Open(s.path, 0o600, &bbolt.Options{
 		Timeout:      wait,
@@ -113,7 +113,12 @@ func (s *store) openFile(wait time.Duration) (err error) {
 	if s.info, err = s.file.Stat(); err != nil {
 		return errors.Join(unavailable(err), s.db.Close())
 	}
-	err = s.db.Update(func(tx *bbolt.Tx) error { return prepare(tx, s.path, s.info.Size()) })
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		if err := prepare(tx, s.path, s.info.Size()); err != nil {
+			return err
+		}
+		return s.sweep(newTxn(tx, nil))
+	})
 	if err != nil {
 		return errors.Join(classed(err), s.db.Close())
 	}

@@ -156,10 +156,10 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	require.Contains(t, e.Reason, "of another program")
 
 	require.NoError(t, open(t, name("newer"), Options{}).Close())
-	write(name("newer"), func(tx *bbolt.Tx) error { return tx.Bucket([]byte("format")).SetSequence(2) })
+	write(name("newer"), func(tx *bbolt.Tx) error { return tx.Bucket([]byte("format")).SetSequence(3) })
 	e = refusal(t, name("newer"))
 	require.ErrorIs(t, e, backend.ErrRefused)
-	require.Contains(t, e.Reason, "has format 2, and this program knows format 1")
+	require.Contains(t, e.Reason, "has format 3, and this program knows formats 1 to 2")
 
 	write(name("newer"), func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("format")) })
 	open(t, name("newer"), Options{}) // as the example of earlier versions has written it

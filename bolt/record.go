@@ -10,11 +10,11 @@ import (
 
 var errUnreadable = errors.New("the stored body is unreadable")
 
-// encode returns the record of m in a topic: the moment it was stored, then each text with
+// encode returns the record of m in a topic: the moment of storing, then each text with
 // its length before it. JSON would make payloads a third longer.
-func encode(m *backend.Message, stored time.Time) []byte {
+func encode(m *backend.Message, stored uint64) []byte {
 	b := make([]byte, 0, m.Size()+8*(len(m.Headers)+4))
-	b = append(b, pack(moment(stored))...)
+	b = append(b, pack(stored)...)
 	b = appendText(b, m.ID)
 	b = appendText(b, m.Key)
 	b = appendText(b, m.Payload)
@@ -35,7 +35,7 @@ func decode(b []byte) (m backend.Message, stored time.Time, err error) {
 	if len(b) < 8 {
 		return m, stored, errUnreadable
 	}
-	stored = time.UnixMicro(int64(number(b, 0)))
+	stored = time.UnixMicro(int64(storedAt(b)))
 	r := reader{rest: b[8:]}
 	m.ID, m.Key, m.Payload = string(r.text()), string(r.text()), append([]byte{}, r.text()...)
 	for len(r.rest) > 0 && !r.short {
@@ -45,6 +45,22 @@ func decode(b []byte) (m backend.Message, stored time.Time, err error) {
 		return backend.Message{Payload: append([]byte{}, b...)}, stored, errUnreadable
 	}
 	return m, stored, nil
+}
+
+// storedAt returns the moment at which the message of a record was stored. It is zero if there is none.
+func storedAt(b []byte) uint64 {
+	if len(b) < 8 {
+		return 0
+	}
+	return number(b, 0)
+}
+
+// size returns Message.Size of the message of a record.
+func size(b []byte) (n int) {
+	for r := (reader{rest: b[min(8, len(b)):]}); len(r.rest) > 0 && !r.short; {
+		n += len(r.text())
+	}
+	return n
 }
 
 // A reader reads texts, and notes if one is not there as a whole.

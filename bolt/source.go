@@ -16,6 +16,9 @@ type source struct {
 	member  uint64        // of no other source
 	closed  chan struct{} // closed by end
 	failed  bool          // the last Receive returned an error; only Receive uses it
+
+	heard     time.Time // when an ephemeral group was last told of this member; guarded by the lock of the store
+	receiving bool      // guarded likewise
 }
 
 var (
@@ -24,12 +27,30 @@ var (
 	_ backend.Extender = (*source)(nil)
 )
 
+// begin makes s a source of its backend, unless the backend was closed meanwhile.
+func (s *source) begin() error {
+	b := s.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return failed(s.op("attach"), backend.ErrClosed)
+	}
+	b.sources[s] = struct{}{}
+	b.store.count(s.group, 1)
+	b.store.supersede(s)
+	return nil
+}
+
 // op names a call in its errors.
 func (s *source) op(verb string) string { return verb + " " + s.config.Topic + "/" + s.config.Group }
 
 // Receive implements [backend.Source]. A member that waits looks again at every wake of
 // its topic, and when the next entry is due.
 func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+	if s.config.Ephemeral {
+		s.backend.store.receives(s, true)
+		defer s.backend.store.receives(s, false)
+	}
 	for {
 		changed := s.backend.store.whenChanged(s.config.Topic) // before the look, so no wake is missed
 		ds, next, err := s.take(ctx, limit, maxBytes)
@@ -55,18 +76,23 @@ func (s *source) take(ctx context.Context, limit int, maxBytes int64) (ds []back
 	if maxBytes <= 0 {
 		maxBytes = math.MaxInt64
 	}
-	replaced := false
+	var refusal error
 	err = s.update(context.WithoutCancel(ctx), "receive", func(g *group) {
 		now := time.Now()
-		ds = nil
-		replaced = s.config.Instance != "" && !g.has(s.member)
-		if ctx.Err() == nil && limit > 0 && !replaced {
+		ds, refusal = nil, nil
+		switch {
+		case s.config.Instance != "" && !g.has(s.member):
+			refusal = backend.ErrReplaced
+		case ctx.Err() != nil || limit <= 0: // it takes none
+		case !g.paused(now).Since.IsZero():
+			refusal = &backend.PausedError{Pause: g.pause}
+		default:
 			ds = g.take(limit, maxBytes, now, s)
 		}
 		wait = g.wait(now)
 	})
-	if err == nil && replaced {
-		err = failed(s.op("receive"), backend.ErrReplaced)
+	if err == nil && refusal != nil {
+		err = failed(s.op("receive"), refusal)
 	}
 	if err != nil {
 		return nil, 0, err // messages of a failed commit are redelivered when their lease expires
@@ -88,6 +114,9 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 // Extend implements [backend.Extender]. An expired lease can be extended as long as no
 // other member has received the message.
 func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	if s.config.Ephemeral {
+		s.backend.store.hear(s)
+	}
 	return s.each(ctx, "extend", len(ds), func(g *group, i int) error {
 		e, err := g.claim(ds[i], true)
 		if err == nil {
@@ -151,12 +180,16 @@ func (s *source) update(ctx context.Context, verb string, f func(*group)) error 
 }
 
 // Close implements [backend.Source]. Messages that the member holds are due when their
-// leases expire.
+// leases expire. The last member of an ephemeral group deletes the group.
 func (s *source) Close() error {
 	s.backend.mu.Lock()
-	defer s.backend.mu.Unlock()
-	if _, open := s.backend.sources[s]; open {
+	_, open := s.backend.sources[s]
+	if open {
 		s.end()
+	}
+	s.backend.mu.Unlock()
+	if open && s.config.Ephemeral {
+		return failed(s.op("close"), s.backend.store.reap())
 	}
 	return nil
 }
@@ -165,6 +198,6 @@ func (s *source) Close() error {
 func (s *source) end() {
 	delete(s.backend.sources, s)
 	s.backend.store.count(s.group, -1)
-	s.backend.store.left(s.member)
+	s.backend.store.left(s)
 	close(s.closed)
 }

@@ -32,6 +32,8 @@ type store struct {
 	changed map[string]chan struct{} // by topic; closed when something may be due
 	members map[uint64]int64         // by identity of the group
 	live    map[uint64]bool          // the members of this process that have an Instance
+
+	ephemerals map[uint64]*ephemeral // by identity; each ephemeral group of the file
 }
 
 // close waits for running transactions, then closes the file.

@@ -21,7 +21,10 @@ type topic struct {
 
 	root                     *bbolt.Bucket // has the other buckets; its sequence is the number of messages
 	log, once, marks, groups *bbolt.Bucket
-	members                  *bbolt.Bucket // nil in a file of an earlier version, until a member needs it
+
+	settings settings
+	latest   uint64    // moment of the newest message; 0: not known yet
+	eviction *eviction // of this call; nil: none yet
 }
 
 // topic returns a topic that exists.
@@ -33,19 +36,27 @@ func (t *txn) topic(name string) (*topic, error) {
 	part := func(name string) *bbolt.Bucket { return b.Bucket([]byte(name)) }
 	log := part("log")
 	log.FillPercent = 0.95 // it grows at its end, where a page that was split would stay half empty
-	return &topic{t, name, b, log, part("once"), part("marks"), part("groups"), part("members")}, nil
+	return &topic{
+		txn: t, name: name, root: b, log: log, once: part("once"), marks: part("marks"), groups: part("groups"),
+		settings: decodeSettings(b.Get([]byte("settings"))),
+	}, nil
 }
 
 // makeTopic returns a topic, and makes it if it does not exist. Its first offset is greater
-// than each offset of a deleted topic, because a position must not be used again.
-func (t *txn) makeTopic(name string) (*topic, error) {
+// than each offset of a deleted topic, because a position must not be used again. Messages of one topic
+// that follow each other get the same topic.
+func (t *txn) makeTopic(name string) (made *topic, err error) {
+	if t.made != nil && t.made.name == name {
+		return t.made, nil
+	}
+	defer func() { t.made = made }()
 	if found, err := t.topic(name); err == nil {
 		return found, nil
 	}
 	if _, err := t.makeBucket(t.topics, name, "log", "once", "marks", "groups", "members"); err != nil {
 		return nil, err
 	}
-	made, err := t.topic(name)
+	made, err = t.topic(name)
 	if err == nil {
 		t.note(made.log.SetSequence(t.used.Sequence()))
 	}
@@ -88,21 +99,53 @@ func (t *topic) store(m *backend.Message, o Options) error {
 		return fmt.Errorf("%w: a message of %d bytes", backend.ErrTooLarge, m.Size())
 	case m.Once && len(mark) > bbolt.MaxKeySize:
 		return fmt.Errorf("%w: an ID of %d bytes", backend.ErrTooLarge, len(m.Mark()))
-	case t.depth() >= uint64(o.MaxMessages):
-		return fmt.Errorf("%w: the topic has %d messages", backend.ErrFull, o.MaxMessages)
+	case t.settings.MaxBytes > 0 && int64(m.Size()) > t.settings.MaxBytes:
+		return fmt.Errorf("%w: a message of %d bytes, and the topic has room for %d", backend.ErrTooLarge, m.Size(), t.settings.MaxBytes)
 	}
 	if err := t.room.take(t.txn, m.Size(), o.MinFree); err != nil {
 		return err
 	}
+	if err := t.admit(m.Size(), o.MaxMessages); err != nil {
+		return err
+	}
 	offset := t.next(t.log)
-	t.put(t.log, pack(offset), encode(m, now))
+	t.put(t.log, pack(offset), encode(m, t.now(now)))
 	t.next(t.root) // adds one to depth
+	t.grow(int64(m.Size()))
 	m.Position = position(offset)
 	if m.Once {
 		t.put(t.once, mark, pack(offset, after(now, o.OnceWindow)))
 		t.put(t.marks, pack(offset), mark)
 	}
 	return nil
+}
+
+// now returns the moment of storing for a new message. It is not before the moment of an earlier
+// message, so that the log is sorted by time, even if the clock was set back.
+func (t *topic) now(clock time.Time) uint64 {
+	if t.latest == 0 {
+		t.latest = storedAt(t.newest())
+	}
+	t.latest = max(t.latest, moment(clock))
+	return t.latest
+}
+
+// newest returns the record of the newest message, or nil. It does not use Cursor.Last, which
+// never returns in a transaction that has emptied a log of several pages (bbolt 1.5.0).
+func (t *topic) newest() []byte {
+	low, high := t.first(), t.end()
+	if body := t.log.Get(pack(high - 1)); body != nil {
+		return body
+	}
+	for c := t.log.Cursor(); low+1 < high; { // the newest message was removed
+		middle := low + (high-low)/2
+		if k, _ := c.Seek(pack(middle)); k != nil {
+			low = number(k, 0)
+		} else {
+			high = middle
+		}
+	}
+	return t.log.Get(pack(low))
 }
 
 // message returns the message stored at an offset.
@@ -119,20 +162,27 @@ func (t *topic) message(offset uint64) (m backend.Message, stored time.Time, err
 // drop removes the message at an offset, if there is one. A group that has not settled the
 // message gets it with ErrGone.
 func (t *topic) drop(offset uint64) {
-	if t.log.Get(pack(offset)) != nil {
+	if body := t.log.Get(pack(offset)); body != nil {
+		t.grow(-int64(size(body)))
 		t.remove(t.log, pack(offset))
 		t.note(t.root.SetSequence(t.depth() - 1))
 	}
 }
+
+// errBeyond means that a position is beyond the end of the log.
+var errBeyond = fmt.Errorf("%w: the position is beyond the end", backend.ErrRefused)
 
 // begin returns the offset at which start begins.
 func (t *topic) begin(start backend.Start) (uint64, error) {
 	if after, ok := start.After(); ok {
 		offset, err := parsePosition(after)
 		if err == nil && offset >= t.end() {
-			err = fmt.Errorf("%w: position %s is beyond the end", backend.ErrRefused, after)
+			return t.end(), fmt.Errorf("%w, %s", errBeyond, after)
 		}
 		return max(offset+1, t.first()), err
+	}
+	if at, ok := start.At(); ok {
+		return t.since(at), nil
 	}
 	switch start {
 	case backend.StartEarliest:
@@ -143,18 +193,58 @@ func (t *topic) begin(start backend.Start) (uint64, error) {
 	return 0, fmt.Errorf("%w: unknown start %q", backend.ErrRefused, start)
 }
 
-// trim removes messages that every group has settled. It looks at up to limit offsets, and
-// returns how many. There is at least the group that Maintain is called for.
-func (t *topic) trim(limit int) (seen int, err error) {
-	floor := t.end()
-	err = t.groups.ForEachBucket(func(name []byte) error {
+// since returns the offset of the first message stored at a time or later, or the end. It halves
+// the log, whose offsets have gaps.
+func (t *topic) since(at time.Time) uint64 {
+	if at.Before(time.Unix(0, 0)) {
+		return t.first()
+	}
+	c := t.log.Cursor()
+	low, high := t.first(), t.end()
+	for low < high {
+		middle := low + (high-low)/2
+		k, v := c.Seek(pack(middle))
+		switch {
+		case k == nil || storedAt(v) >= moment(at):
+			high = middle
+		default:
+			low = number(k, 0) + 1
+		}
+	}
+	k, _ := c.Seek(pack(low))
+	if k == nil {
+		return t.end()
+	}
+	return number(k, 0)
+}
+
+// floor returns the offset below which every group has settled all messages. Without groups it
+// is zero.
+func (t *topic) floor() (uint64, error) {
+	floor, groups := t.end(), 0
+	err := t.groups.ForEachBucket(func(name []byte) error {
 		g, err := t.group(string(name))
 		if err == nil {
 			floor = min(floor, g.floor())
+			groups++
 		}
 		return err
 	})
+	if groups == 0 {
+		floor = 0
+	}
+	return floor, err
+}
+
+// trim removes messages that every group has settled and that are older than Keep. It looks at up to
+// limit offsets, and returns how many.
+func (t *topic) trim(now time.Time, limit int) (seen int, err error) {
+	floor, err := t.floor()
+	keep := t.settings.Keep
 	for offset := t.first(); err == nil && offset < floor && seen < limit; offset++ {
+		if keep > 0 && storedAt(t.log.Get(pack(offset))) >= moment(now.Add(-keep)) {
+			break
+		}
 		t.drop(offset)
 		seen++
 	}

@@ -14,6 +14,7 @@ type txn struct {
 	topics *bbolt.Bucket
 	used   *bbolt.Bucket // its sequence is the highest offset of all deleted topics
 	room   *room         // of the transaction
+	made   *topic        // the last result of makeTopic; nil: none
 	wrote  bool
 	err    error
 }

@@ -348,3 +348,21 @@ func TestOpenRefusesNilDrivers(t *testing.T) {
 	_, err = c.Open(t.Context(), nil, inmemory.Driver{}, nil)
 	require.ErrorContains(t, err, "drivers[1] is nil")
 }
+
+// A file may name many topics, by a list or a pattern.
+func TestManyTopics(t *testing.T) {
+	cfg, err := config.Parse("f", []byte("bus: {url: 'mem:', subscriptions: {list: {topics: [shop.orders, 'shop.refunds.*'], group: g}, all: {topic: 'shop.>', group: g}}}"), nil)
+	require.NoError(t, err)
+	topic, o, err := cfg.Subscription("list")
+	require.NoError(t, err)
+	require.Empty(t, topic)
+	require.Equal(t, []string{"shop.orders", "shop.refunds.*"}, o.Topics)
+	text, err := cfg.DescribeSubscription("list")
+	require.NoError(t, err)
+	require.Contains(t, text, "shop.orders and shop.refunds.*, group g")
+	require.Contains(t, text, ", then to the dead-letter topic of its topic;")
+	topic, o, err = cfg.Subscription("all")
+	require.NoError(t, err)
+	require.Equal(t, "shop.>", topic)
+	require.Nil(t, o.Topics)
+}

@@ -44,6 +44,8 @@ func (d *decoder) value(n *node, at place, path string, f *field, v reflect.Valu
 		return
 	}
 	switch {
+	case v.Kind() == reflect.Slice:
+		d.items(n, path, f, v)
 	case n.kind == scalar && n.tag == "!!null":
 		d.add(n.place, path, "has no value; leave the key out, or give it keys")
 	case n.kind != mapping:
@@ -88,8 +90,13 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 		}
 		file, ok := f.file()
 		if !ok {
-			if e == nil && f.required {
+			switch other := n.entry(f.or); {
+			case e == nil && f.required && f.or == "":
 				d.add(at, path, f.key+" is missing")
+			case e == nil && f.required && other == nil:
+				d.add(at, path, f.key+", or "+f.or+", is missing")
+			case e != nil && other != nil:
+				d.add(other.place, path, f.key+" and "+f.or+" are both given")
 			}
 			continue
 		}
@@ -128,6 +135,19 @@ func (d *decoder) names(n *node, path string, f *field, v reflect.Value) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for _, e := range n.entries {
 		d.name(e, path, f, v)
+	}
+}
+
+// items decodes a list of leaves into the slice v.
+func (d *decoder) items(n *node, path string, f *field, v reflect.Value) {
+	if n.kind != list || len(n.items) == 0 {
+		d.add(n.place, path, "is no list with values, such as ["+f.example+"]")
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
+	for i, item := range n.items {
+		l, _ := asLeaf(v.Index(i))
+		d.leaf(item, path, f, l)
 	}
 }
 

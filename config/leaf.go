@@ -30,6 +30,7 @@ const (
 var (
 	_ leaf = (*text)(nil)
 	_ leaf = (*name)(nil)
+	_ leaf = (*topicName)(nil)
 	_ leaf = (*secret)(nil)
 	_ leaf = (*setting)(nil)
 	_ leaf = (*flag)(nil)

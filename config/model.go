@@ -21,6 +21,7 @@ import (
 //	oneof    the words that are its possible values, separated by commas
 //	example  a possible value, as it would be written, if there is no default
 //	required "true" if the key must be given
+//	or       the key that is given in place of this one
 //	each     for a mapping with names as keys: the meaning of one entry, a sentence
 //	rest     "true" for the mapping that gets the keys below that the model does not know
 type model struct {
@@ -65,25 +66,26 @@ type schedule struct {
 }
 
 type subscription struct {
-	Topic               name       `key:"topic" required:"true" example:"shop.orders" doc:"The topic to consume."`
-	Group               group      `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all. With (each) every instance of the program has a group of its own, and so gets all."`
-	Ack                 ack        `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
-	Order               order      `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
-	Start               start      `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
-	Concurrency         number     `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
-	MaxInFlight         number     `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
-	MaxBytes            size       `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
-	Lease               duration   `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
-	Timeout             duration   `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
-	LeaveTimeouts       flag       `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
-	MaxReceive          size       `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
-	DeadLetterExpired   flag       `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
-	DeadLetterOnReceive flag       `key:"dead_letter_on_receive" default:"false" option:"SubscribeOptions.DeadLetterOnReceive" doc:"Sends an event that failed after the acknowledgement on receive to the dead-letter topic; otherwise it is discarded."`
-	Limits              limits     `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
-	Retry               retry      `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
-	OnFailure           onFailure  `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
-	DeadLetter          deadLetter `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
-	Batch               batch      `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
+	Topic               topicName   `key:"topic" required:"true" or:"topics" example:"shop.orders" doc:"The topic to consume, or a pattern such as shop.* (one part) or shop.> (one or more parts). Topics that match it and appear later are consumed too."`
+	Topics              []topicName `key:"topics" option:"SubscribeOptions.Topics" example:"shop.orders, shop.refunds.*" doc:"A list of topics and patterns to consume together, within the same limits, in place of topic."`
+	Group               group       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all. With (each) every instance of the program has a group of its own, and so gets all."`
+	Ack                 ack         `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
+	Order               order       `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
+	Start               start       `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
+	Concurrency         number      `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
+	MaxInFlight         number      `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
+	MaxBytes            size        `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
+	Lease               duration    `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
+	Timeout             duration    `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
+	LeaveTimeouts       flag        `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
+	MaxReceive          size        `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
+	DeadLetterExpired   flag        `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
+	DeadLetterOnReceive flag        `key:"dead_letter_on_receive" default:"false" option:"SubscribeOptions.DeadLetterOnReceive" doc:"Sends an event that failed after the acknowledgement on receive to the dead-letter topic; otherwise it is discarded."`
+	Limits              limits      `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
+	Retry               retry       `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
+	OnFailure           onFailure   `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
+	DeadLetter          deadLetter  `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
+	Batch               batch       `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
 }
 
 type batch struct {
@@ -101,11 +103,11 @@ type retry struct {
 
 // A field describes one key of the model, by the tags of a struct field.
 type field struct {
-	key, doc, fallback, example, least, none, each string
-	options, words                                 []string
-	required, rest                                 bool
-	index                                          int
-	typ                                            reflect.Type
+	key, doc, fallback, example, least, none, each, or string
+	options, words                                     []string
+	required, rest                                     bool
+	index                                              int
+	typ                                                reflect.Type
 }
 
 // fields returns the keys that the struct type t of the model has.
@@ -128,7 +130,7 @@ func allFields(t reflect.Type) []*field {
 		f := t.Field(i)
 		list[i] = &field{
 			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), fallback: f.Tag.Get("default"), example: f.Tag.Get("example"),
-			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"),
+			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"), or: f.Tag.Get("or"),
 			options: split(f.Tag.Get("option")), words: split(f.Tag.Get("oneof")),
 			required: f.Tag.Get("required") != "", rest: f.Tag.Get("rest") != "", index: i, typ: f.Type,
 		}
@@ -187,6 +189,7 @@ func (b *bus) topics() (all map[string]eventbus.TopicOptions) {
 func (s *subscription) options() eventbus.SubscribeOptions {
 	return eventbus.SubscribeOptions{
 		Group:          string(s.Group),
+		Topics:         s.topics(),
 		Ack:            eventbus.AckMode(s.Ack),
 		Order:          eventbus.Order(s.Order),
 		OnFailure:      eventbus.OnFailure(s.OnFailure),
@@ -211,6 +214,14 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 		DeadLetterOnReceive: bool(s.DeadLetterOnReceive),
 		DeadLetter:          string(s.DeadLetter),
 	}
+}
+
+// topics returns the list of topics; nil: there is a single topic or pattern.
+func (s *subscription) topics() (list []string) {
+	for _, t := range s.Topics {
+		list = append(list, string(t))
+	}
+	return list
 }
 
 // options returns the batch options that the file can set.

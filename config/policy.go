@@ -57,7 +57,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 		return "", c.placed(subscriptionPath(name), err)
 	}
 	parts := []string{strings.Join([]string{
-		string(s.Topic), "group " + o.Group + c.sharedWith(name), thousands(o.Concurrency) + " at a time", inOrder(o.Order),
+		s.from(), "group " + o.Group + c.sharedWith(name), thousands(o.Concurrency) + " at a time", inOrder(o.Order),
 	}, ", ")}
 	if s.Batch != (batch{}) {
 		parts = append(parts, inBatches(s.Batch.options()))
@@ -68,7 +68,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	if o.Ack == eventbus.AckOnReceive {
 		failed := "are discarded"
 		if o.DeadLetterOnReceive {
-			failed = "go to " + o.DeadLetter
+			failed = "go to " + letters(o)
 		}
 		parts = append(parts, "acknowledged before it runs, so failed events "+failed, eachRun(o.Timeout))
 	} else {
@@ -104,7 +104,7 @@ func (c *Config) sharedWith(name string) string {
 	s := c.bus.Subscriptions[name]
 	var others []string
 	for _, other := range c.Subscriptions() {
-		if o := c.bus.Subscriptions[other]; other != name && o.Topic == s.Topic && o.Group == s.Group {
+		if o := c.bus.Subscriptions[other]; other != name && o.from() == s.from() && o.Group == s.Group {
 			others = append(others, other)
 		}
 	}
@@ -194,7 +194,20 @@ func buried(o eventbus.SubscribeOptions) string {
 	if o.DeadLetter == eventbus.DiscardDeadLetters {
 		return "is discarded"
 	}
-	return "goes to " + o.DeadLetter
+	return "goes to " + letters(o)
+}
+
+// letters names the dead-letter topic.
+func letters(o eventbus.SubscribeOptions) string {
+	if o.DeadLetter == "" {
+		return "the dead-letter topic of its topic"
+	}
+	return o.DeadLetter
+}
+
+// from names the topics of s.
+func (s *subscription) from() string {
+	return strings.Join(append(s.topics(), strings.Fields(string(s.Topic))...), " and ")
 }
 
 // delays returns the sum of the delays between all attempts. usual is the sum without

@@ -40,6 +40,8 @@ func object(t reflect.Type) schema {
 			if f.required {
 				o["oneOf"] = []schema{{"required": []string{f.key}}, {"required": []string{file}}}
 			}
+		case f.or != "":
+			o["oneOf"] = []schema{{"required": []string{f.key}}, {"required": []string{f.or}}}
 		case f.required:
 			required = append(required, f.key)
 		}
@@ -65,6 +67,9 @@ func valueSchema(t reflect.Type, f *field) schema {
 			return s // accepts ${VARIABLE} anyway
 		}
 		return schema{"anyOf": []schema{s, {"$ref": "#/$defs/filledIn"}}}
+	}
+	if t.Kind() == reflect.Slice {
+		return schema{"type": "array", "minItems": 1, "items": valueSchema(t.Elem(), f)}
 	}
 	if t.Kind() == reflect.Map {
 		return schema{

@@ -22,10 +22,24 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 	sub := func(keys string) string {
 		return `{"bus":{"url":"mem:","subscriptions":{"s":{"topic":"t","group":"g",` + keys + `}}}}`
 	}
+	topics := func(keys string) string {
+		return `{"bus":{"url":"mem:","subscriptions":{"s":{"group":"g"` + keys + `}}}}`
+	}
 	for _, row := range []struct {
 		file string
 		good bool
 	}{
+		{topics(`,"topic":"shop.*"`), true},
+		{topics(`,"topic":"shop.*.eu.>"`), true},
+		{topics(`,"topic":">"`), true},
+		{topics(`,"topic":"shop.>.eu"`), false},
+		{topics(`,"topic":"shop*"`), false},
+		{topics(`,"topics":["shop","orders.*","${NAME}"]`), true},
+		{topics(`,"topics":[]`), false},
+		{topics(`,"topics":"shop"`), false},
+		{topics(`,"topics":[["shop"]]`), false},
+		{topics(`,"topics":["shop"],"topic":"orders"`), false},
+		{topics(``), false},
 		{`{"bus":{"url":"mem:"}}`, true},
 		{`{"bus":{"url_file":"testdata/url"}}`, true},
 		{`{"bus":{}}`, false},
@@ -77,7 +91,7 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		var v any
 		require.NoError(t, json.Unmarshal([]byte(row.file), &v), row.file)
 		require.Equal(t, row.good, accepts(t, s, s, v), "schema: %s", row.file)
-		_, err := Parse("f", []byte(row.file), []string{"YES=true", "THREE=3"})
+		_, err := Parse("f", []byte(row.file), []string{"YES=true", "THREE=3", "NAME=refunds"})
 		require.Equal(t, row.good, err == nil, "Parse: %s: %v", row.file, err)
 	}
 }
@@ -87,6 +101,7 @@ func accepts(t *testing.T, root, s map[string]any, v any) bool {
 	object, isObject := v.(map[string]any)
 	text, isText := v.(string)
 	number, isNumber := v.(float64)
+	items, isList := v.([]any)
 	_, isBool := v.(bool)
 	good := true
 	for keyword, arg := range s {
@@ -101,12 +116,18 @@ func accepts(t *testing.T, root, s map[string]any, v any) bool {
 			}
 			for _, kind := range kinds {
 				is := map[any]bool{
-					"object": isObject, "string": isText, "number": isNumber, "boolean": isBool,
+					"object": isObject, "array": isList, "string": isText, "number": isNumber, "boolean": isBool,
 					"integer": isNumber && number == float64(int(number)),
 				}
 				one = one || is[kind]
 			}
 			good = good && one
+		case "items":
+			for _, item := range items {
+				good = good && accepts(t, root, arg.(map[string]any), item)
+			}
+		case "minItems":
+			good = good && (!isList || float64(len(items)) >= arg.(float64))
 		case "$ref":
 			name := strings.TrimPrefix(arg.(string), "#/$defs/")
 			good = good && accepts(t, root, root["$defs"].(map[string]any)[name].(map[string]any), v)

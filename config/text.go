@@ -13,6 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/moment"
 	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
 // A text is any text on one line.
@@ -55,6 +56,24 @@ func (*name) schema(*field) schema {
 	return schema{"type": "string", "pattern": "^" + namePattern + "$", "maxLength": backend.MaxName}
 }
 func (*name) form() form { return words }
+
+// A topicName is the name of a topic, or a pattern, see eventbus.Bus.Subscribe.
+type topicName string
+
+func (n *topicName) parse(s string, _ *field) error {
+	if pattern.Check(s) != nil {
+		return fmt.Errorf("%w; in a pattern a part is * or, at the end, >", errBadName)
+	}
+	*n = topicName(s)
+	return nil
+}
+
+func (*topicName) noun(*field) string { return "name or pattern" }
+func (*topicName) schema(*field) schema {
+	const part = `([A-Za-z0-9_-]+|\*)`
+	return schema{"type": "string", "pattern": `^(` + part + `(\.` + part + `)*(\.>)?|>)$`, "maxLength": backend.MaxName}
+}
+func (*topicName) form() form { return words }
 
 // A secret is a URL that may hold a password. The URL is in a function, so that printing
 // the secret cannot show it.

@@ -33,6 +33,7 @@ type node struct {
 	tag     string // the YAML tag of a scalar, such as "!!int"
 	text    string // the text of a scalar
 	entries []*entry
+	items   []*node // of a list
 }
 
 // An entry is a key of a mapping, and its value.
@@ -138,7 +139,11 @@ func (r *reader) node(y *yaml.Node, depth int) *node {
 	case yaml.AliasNode:
 		return r.node(y.Alias, depth+1)
 	case yaml.SequenceNode:
-		return &node{place: at, kind: list}
+		n := &node{place: at, kind: list}
+		for _, item := range y.Content {
+			n.items = append(n.items, r.node(item, depth+1))
+		}
+		return n
 	case yaml.MappingNode:
 		return r.mapping(y, depth)
 	default:

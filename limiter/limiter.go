@@ -91,7 +91,8 @@ func MaxInFlight(n int) Limiter {
 // MaxBytes returns a limiter that grants places while the held messages have less than n
 // bytes in total. The held messages exceed n by one message at most. A read gets at most an
 // eighth of n, so that up to eight subscriptions with the same limiter may wait for messages
-// at the same time. They need an n of eight times the largest message. With larger messages
+// at the same time. While other reads wait, a read for one message gets a 4,096th of n, or the
+// size of a large message, because a subscription with many topics has many such reads. They need an n of eight times the largest message. With larger messages
 // reads wait for each other, and the first large messages of each subscription may together
 // exceed n by more. MaxBytes panics if n is not positive.
 func MaxBytes(n int64) Limiter {

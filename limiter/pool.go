@@ -72,7 +72,7 @@ func (p *pool) grant(max int) Grant {
 		g.Messages = min(max, p.places-p.taken)
 	}
 	if p.bytes > 0 {
-		if g.Bytes = p.budget(); g.Bytes <= 0 {
+		if g.Bytes = p.budget(g.Messages); g.Bytes <= 0 {
 			return Grant{}
 		}
 	}
@@ -85,15 +85,22 @@ func (p *pool) grant(max int) Grant {
 	return g
 }
 
-// shares is the number of reads that can be open at the same time in one bound of bytes.
-const shares = 8
+// shares is the number of reads of many messages that can be open at the same time in one bound
+// of bytes. A read for one message gets less, so that many of them can wait.
+const (
+	shares    = 8
+	oneShares = 4096
+)
 
-// budget returns the bytes of the next grant; zero or less if there are none. Each read may
-// exceed its bytes by one message. So only one read gets less bytes than the largest message
-// probably has. The caller holds mu.
-func (p *pool) budget() int64 {
+// budget returns the bytes of the next grant, for a number of messages; zero or less if there
+// are none. Each read may exceed its bytes by one message. So only one read gets less bytes than
+// the largest message probably has. The caller holds mu.
+func (p *pool) budget(messages int) int64 {
 	free := p.bytes - p.held - p.open.Bytes
 	share := max(p.bytes/shares, p.largest, 1)
+	if messages == 1 && p.shared {
+		share = max(p.bytes/oneShares, p.largest, 1)
+	}
 	switch {
 	case free < share && p.open.Bytes > 0:
 		return 0

@@ -52,9 +52,16 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 	if limit <= 0 || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	if !s.backend.readers.open(s) {
+		return nil, s.failure("receive", backend.ErrClosed)
+	}
+	defer s.backend.readers.close(s)
 	s.loan.Return()
 	s.asked = time.Now()
 	ds, err := s.receive(ctx, limit, maxBytes)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, backend.ErrUnknownOutcome) {
+		return ds, ctx.Err() // nothing was sent
+	}
 	s.failed = err != nil
 	s.note(ds, err)
 	return ds, s.failure("receive", err)

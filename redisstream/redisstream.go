@@ -77,11 +77,12 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 const (
-	wires      = 8                      // calls that can run at the same time, not counting reads of members
-	answer     = 5 * time.Second        // longest wait of a call for an answer; its context may end earlier
-	block      = 500 * time.Millisecond // longest wait of a read for new messages
-	patience   = 2 * time.Second        // how long a read waits for its answer after block has passed
-	maxPayload = 16 << 20               // most bytes of a message: while the server reads it, all other clients wait
+	wires       = 8                      // calls that can run at the same time, not counting reads of members
+	answer      = 5 * time.Second        // longest wait of a call for an answer; its context may end earlier
+	block       = 500 * time.Millisecond // longest wait of a read for new messages
+	patience    = 2 * time.Second        // how long a read waits for its answer after block has passed
+	mostReaders = 32                     // topics of a subscription that wait for messages at the same time
+	maxPayload  = 16 << 20               // most bytes of a message: while the server reads it, all other clients wait
 )
 
 // A Backend keeps topics in one Redis: a server, a Cluster, or a master with Sentinels. Its
@@ -94,6 +95,7 @@ type Backend struct {
 	youth   time.Duration // the constant youth; tests change it
 	id      string        // of the process and backend, for the turns of Maintain
 
+	readers  readers
 	warnings warnings
 	closed   atomic.Bool
 
@@ -118,7 +120,8 @@ var (
 //
 // The backend makes connections of its own, with the routing, addresses, database,
 // credentials, TLS settings and dialer of the client. It has at most 8 connections to each
-// server. Each member of a group has one more, to the server of its stream.
+// server. Each member of a group has one more while it waits for messages, to the server of its
+// stream.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -161,7 +164,10 @@ func readsMasters(o *redis.ClusterOptions) error {
 
 // Limits implements [backend.Limited].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true, Instances: true, Positions: true}
+	return backend.Limits{
+		Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true, Instances: true, Positions: true,
+		Receivers: mostReaders,
+	}
 }
 
 // Close implements [backend.Backend].

@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A source is one member of a group. It is a consumer of the stream, and has its own
-// connection for reads that wait.
+// A source is one member of a group. It is a consumer of the stream. While a read waits it has a
+// connection of its own, see readers.
 //
 // Receive takes new messages by XREADGROUP. It takes redelivered messages by the script
 // take.lua, after a delay or an expired lease. A source runs this script at the end of each
@@ -26,11 +26,11 @@ type source struct {
 	stream  string
 	delayed string
 	name    string // name of the consumer
-	reader  *wire
 
 	closed atomic.Bool
 
 	reading sync.Mutex // held during Receive
+	reader  *wire      // of the Receive under way, or nil; mu guards it too when it changes
 	reply   reply      // memory for the replies of the reader
 	read    int64      // bytes of the last reply that had entries
 	weight  int        // mean bytes of an entry in this reply
@@ -82,8 +82,7 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 	if err := s.incarnation.join(ctx, s, start); err != nil {
 		return nil, err
 	}
-	s.reader = newWire(&b.broker, block+patience)
-	s.reader.grace, s.reader.onDone = grace, s.unblock
+	b.readers.join()
 	b.mu.Lock()
 	b.sources[s] = struct{}{}
 	b.mu.Unlock()
@@ -125,13 +124,18 @@ func (s *source) close() {
 	if s.closed.Swap(true) {
 		return
 	}
-	s.reader.end()
+	s.mu.Lock()
+	if s.reader != nil {
+		s.reader.end()
+	}
+	s.mu.Unlock()
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.reply, s.loan = reply{}, slab.Loan{} // a kept subscription or delivery keeps s alive
 	s.backend.mu.Lock()
 	delete(s.backend.sources, s)
 	s.backend.mu.Unlock()
+	s.backend.readers.leave()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Close has none
 	defer cancel()
 	// An error does not matter, because Maintain removes a member that could not leave.
@@ -196,7 +200,7 @@ func (s *source) left() (left time.Duration, waits bool) {
 func (s *source) waiting(node *redis.Client) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.waits {
+	if !s.waits || s.reader == nil {
 		return 0
 	}
 	return s.reader.id(node)

@@ -22,7 +22,7 @@ type wire struct {
 	broker *broker
 	wait   time.Duration // longest wait for an answer, or for the next piece of an answer
 	grace  time.Duration // longest wait for an answer after the context of a call is done
-	onDone func()        // called when the context of a call is done; nil unless a member owns the wire
+	onDone func()        // called when the context of a call is done; nil unless the wire is one of readers
 	trip   trip          // memory for publishing
 	fate   atomic.Int32  // of the commands of the current call
 
@@ -178,10 +178,11 @@ func (w *wire) do(ctx context.Context, call func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
+	onDone := w.onDone // of this call, because the function below may run after it
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(w.grace, func() { w.cutOff(number) })
-		if w.onDone != nil {
-			w.onDone()
+		if onDone != nil {
+			onDone()
 		}
 	})()
 	defer w.rest()
@@ -228,6 +229,13 @@ func (w *wire) cutOff(number uint64) {
 	if number == w.call {
 		w.hangUp()
 	}
+}
+
+// hasEnded reports whether end was called.
+func (w *wire) hasEnded() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended
 }
 
 // end ends the current call, and makes later calls fail.

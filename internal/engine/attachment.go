@@ -14,6 +14,7 @@ import (
 // group, the subscription attaches again and so gets a new attachment. A panic of the driver
 // becomes an error of the call.
 type attachment struct {
+	feed     *feed
 	source   backend.Source
 	delayer  backend.Delayer  // nil if the source cannot Delay
 	extender backend.Extender // nil if the source cannot Extend

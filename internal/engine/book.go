@@ -24,6 +24,7 @@ type book struct {
 	changed chan struct{} // gets a value after each unlock once a drain has begun
 	ended   bool
 	workers sync.WaitGroup
+	gather  []*feed // whose acknowledgements wait for a flush
 }
 
 func (b *book) init(s *Subscription) {
@@ -49,13 +50,7 @@ func (b *book) lock() {
 // a call for each run would cost more.
 func (b *book) unlock() {
 	s, out := b.sub, &b.Out
-	if len(out.Acks) > 0 {
-		s.settler.acks.Add(out.Acks...)
-		clear(out.Acks)
-		out.Acks = out.Acks[:0]
-	}
-	flush := out.FlushAcks
-	out.FlushAcks = false
+	b.passAcks()
 	for i, w := range out.Wake {
 		out.Wake[i] = nil
 		select {
@@ -91,15 +86,39 @@ func (b *book) unlock() {
 		}
 	}
 	b.mu.Unlock()
-	if flush {
-		s.settler.acks.Flush()
-	}
 	if freed != (limiter.Released{}) {
 		s.Limiter.Release(freed)
 	}
 	if len(rest) > 0 {
 		s.carryOut(rest)
 	}
+}
+
+// passAcks passes acknowledgements to the queues of their topics. The caller holds mu.
+func (b *book) passAcks() {
+	out := &b.Out
+	for hs := out.Acks; len(hs) > 0; {
+		f, n := feedOf(hs[0]), 1
+		for n < len(hs) && hs[n].Source == hs[0].Source {
+			n++
+		}
+		f.settler.acks.Add(hs[:n]...)
+		hs = hs[n:]
+		if !f.gathers {
+			f.gathers, b.gather = true, append(b.gather, f)
+		}
+	}
+	clear(out.Acks)
+	out.Acks = out.Acks[:0]
+	if !out.FlushAcks {
+		return
+	}
+	out.FlushAcks = false
+	for i, f := range b.gather {
+		f.settler.acks.Flush()
+		f.gathers, b.gather[i] = false, nil
+	}
+	b.gather = b.gather[:0]
 }
 
 // tick lets the alarms of the ledger ring that are due.
@@ -123,7 +142,7 @@ func (x *teller) carryOut(effects []ledger.Effect) {
 		case ledger.TimedOut:
 			go s.timedOut(e.Hold, e.Run)
 		case ledger.Again:
-			s.settler.again(e.Hold)
+			feedOf(e.Hold).settler.again(e.Hold)
 		case ledger.EndRun:
 			s.endRun(e.Run, e.Err)
 		case ledger.Lost:
@@ -136,15 +155,20 @@ func (x *teller) carryOut(effects []ledger.Effect) {
 		case ledger.Extend:
 			s.keeper.wake()
 		case ledger.EndRead:
-			s.fetcher.endRead()
+			attachmentIn(e.Source).feed.fetcher.endRead()
 		case ledger.Room:
-			s.fetcher.wake()
+			attachmentIn(e.Source).feed.fetcher.wake()
 		case ledger.Crowded:
 			s.tellCrowded(e.Running)
 		}
 	}
-	if len(back) > 0 {
-		s.settler.delays.Add(back...)
+	for len(back) > 0 {
+		n := 1
+		for n < len(back) && back[n].Source == back[0].Source {
+			n++
+		}
+		feedOf(back[0]).settler.delays.Add(back[:n]...)
+		back = back[n:]
 	}
 }
 
@@ -163,19 +187,19 @@ func (x *teller) tellStuck() {
 	n := s.book.Stats().Stuck
 	s.book.unlock()
 	if n < s.Concurrency {
-		s.status.clear(allStuck)
+		s.status.clear(allStuck, nil)
 		return
 	}
-	s.status.trouble(allStuck, fmt.Errorf("%d handlers have run for %v longer than their timeout, %v; at most %d others run", n, stuckAfter, s.Timeout, s.Concurrency))
+	s.status.trouble(allStuck, nil, fmt.Errorf("%d handlers have run for %v longer than their timeout, %v; at most %d others run", n, stuckAfter, s.Timeout, s.Concurrency))
 }
 
 // tellCrowded begins or ends the trouble crowded.
 func (x *teller) tellCrowded(begins bool) {
 	s := x.sub
 	if begins {
-		s.status.trouble(crowded, errCrowded)
+		s.status.trouble(crowded, nil, errCrowded)
 	} else {
-		s.status.clear(crowded)
+		s.status.clear(crowded, nil)
 	}
 }
 

@@ -27,15 +27,15 @@ type burial struct {
 
 // burials stores dead letters. Its queue makes one call at a time, like the settler's.
 type burials struct {
-	sub   *Subscription
+	*feed
 	queue *batch.Group[*burial]
 
 	failing int    // burials whose last call has failed; used by the queue only
 	nonce   uint64 // tells its dead letters from the letters of other members
 }
 
-func newBurials(s *Subscription, most int) *burials {
-	t := &burials{sub: s, nonce: rand.Uint64()}
+func newBurials(f *feed, most int) *burials {
+	t := &burials{feed: f, nonce: rand.Uint64()}
 	t.queue = batch.New(most, batch.AtOnce, t.flush)
 	return t
 }
@@ -54,14 +54,14 @@ func (t *burials) bury(h *Hold, reason string, err error) {
 	t.sub.book.lock()
 	b.began = h.Began() // a run that is stuck may end meanwhile
 	b.until = t.sub.book.Now.Plus(t.sub.Lease)
-	if t.sub.DeadLetter != "" && !t.sub.FailAll {
+	if t.deadLetter != "" && !t.sub.FailAll {
 		t.sub.book.Settled(h)
 	}
 	t.sub.book.unlock()
-	if t.sub.DeadLetter == "" {
+	if t.deadLetter == "" {
 		t.sub.discarded(t.sub.aboutLive(h, h.Run), reason, err)
 		if t.sub.Buried != nil {
-			t.sub.tellBuried(t.deadLetter(b))
+			t.tellBuried(t.letterOf(b))
 		}
 		t.buried(h, reason)
 		return
@@ -70,10 +70,10 @@ func (t *burials) bury(h *Hold, reason string, err error) {
 }
 
 // tellBuried calls Config.Buried with a dead letter, on the notifier's goroutine.
-func (x *teller) tellBuried(dead *backend.Message) {
-	s := x.sub
+func (t *burials) tellBuried(dead *backend.Message) {
+	s := t.sub
 	if s.Buried != nil {
-		s.notifier.call("OnDeadLetter", s.about(), func() { s.Buried(dead) })
+		s.notifier.call("OnDeadLetter", t.about(), func() { s.Buried(dead) })
 	}
 }
 
@@ -89,7 +89,7 @@ func (t *burials) flush(batch []*burial) {
 			continue
 		}
 		if b.letter == nil {
-			b.letter = t.deadLetter(b)
+			b.letter = t.letterOf(b)
 		}
 		live, msgs = append(live, b), append(msgs, b.letter)
 	}
@@ -110,17 +110,17 @@ func (t *burials) flush(batch []*burial) {
 		}
 	}
 	if t.failing == 0 {
-		t.sub.status.clear(noLetter)
+		t.sub.status.clear(noLetter, t.feed)
 	}
 	if failed == 0 {
 		return
 	}
-	about := t.sub.about()
+	about := t.about()
 	if len(live) == 1 {
 		about = t.sub.aboutHold(live[0].hold, live[0].hold.Run)
 	}
 	t.sub.notifier.failed(observer.DeadLettering, about, failed, err)
-	t.sub.status.trouble(noLetter, fmt.Errorf("dead letters cannot be stored in %s: %w", t.sub.DeadLetter, err))
+	t.sub.status.trouble(noLetter, t.feed, fmt.Errorf("dead letters cannot be stored in %s: %w", t.deadLetter, err))
 }
 
 // publish stores msgs. A second after a drain has begun it gives up, because the drain would
@@ -128,7 +128,7 @@ func (t *burials) flush(batch []*burial) {
 func (t *burials) publish(msgs []*backend.Message) error {
 	ctx, cancel := context.WithCancelCause(t.sub.live)
 	defer cancel(nil)
-	defer context.AfterFunc(t.sub.fetcher.ctx, func() { time.AfterFunc(maxBurial, func() { cancel(ErrShutdown) }) })()
+	defer context.AfterFunc(t.sub.ctx, func() { time.AfterFunc(maxBurial, func() { cancel(ErrShutdown) }) })()
 	return t.sub.engine.publisher.Publish(ctx, msgs)
 }
 
@@ -138,9 +138,9 @@ func (t *burials) stored(b *burial) {
 	about := t.sub.aboutHold(b.hold, b.hold.Run)
 	about.Type = typeOf(b.letter) // the lease may have been lost meanwhile
 	tell(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
-		About: about, DeadLetter: t.sub.DeadLetter, Reason: b.reason, Err: b.err, Class: b.class,
+		About: about, DeadLetter: t.deadLetter, Reason: b.reason, Err: b.err, Class: b.class,
 	})
-	t.sub.tellBuried(b.letter)
+	t.tellBuried(b.letter)
 	t.buried(b.hold, b.reason)
 }
 
@@ -149,11 +149,11 @@ func (t *burials) stored(b *burial) {
 func (t *burials) notStored(b *burial) {
 	switch {
 	case t.sub.live.Err() != nil: // the event stays held, so that the drain counts it
-	case t.sub.fetcher.ctx.Err() != nil && b.hold.Leaseless():
+	case t.sub.ctx.Err() != nil && b.hold.Leaseless():
 		t.giveUp(b)
-	case t.sub.fetcher.ctx.Err() != nil:
+	case t.sub.ctx.Err() != nil:
 		b.hold.Letter = nil
-		t.sub.settler.retry(b.hold, verdict{outcome: observer.Return, after: maxBurial}, b.err)
+		t.settler.retry(b.hold, verdict{outcome: observer.Return, after: maxBurial}, b.err)
 	default:
 		wait := min(firstBurial<<b.tries, maxBurial)
 		b.tries = min(b.tries+1, mostTries)
@@ -174,7 +174,7 @@ func (t *burials) giveUp(b *burial) {
 	if h.Leaseless() {
 		t.sub.discarded(t.sub.aboutLive(h, h.Run), b.reason, b.err)
 		h.Letter = nil
-		t.sub.settler.ack(h)
+		t.settler.ack(h)
 	} else {
 		t.sub.tellLost(h, h.Run, false, nil)
 		t.sub.book.lock()
@@ -182,7 +182,7 @@ func (t *burials) giveUp(b *burial) {
 		t.sub.book.unlock()
 	}
 	if t.failing == 0 {
-		t.sub.status.clear(noLetter)
+		t.sub.status.clear(noLetter, t.feed)
 	}
 }
 
@@ -195,7 +195,7 @@ func (t *burials) buried(h *Hold, reason string) {
 		t.sub.book.unlock()
 	}
 	h.Letter = nil
-	t.sub.settler.ackUnhandled(h)
+	t.settler.ackUnhandled(h)
 }
 
 // isOver reports whether the time in which the dead letter of b may be stored has ended.

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -34,9 +36,35 @@ func (s *Subscription) Counts() Counts {
 	return n
 }
 
-// Stats returns the result of [backend.StatsOf] for the group. A panic of the driver
-// becomes an error.
-func (s *Subscription) Stats(ctx context.Context) (stats backend.Stats, err error) {
+// Stats returns the result of [backend.StatsOf] for the group. With many topics it returns the
+// sum over the topics that exist. A panic of the driver becomes an error.
+func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error) {
 	defer recovered(&err)
-	return backend.StatsOf(ctx, s.engine.backend, s.Topic, s.Group)
+	if s.turns == nil {
+		return backend.StatsOf(ctx, s.engine.backend, s.Topic, s.Group)
+	}
+	for _, topic := range s.Topics() {
+		one, err := backend.StatsOf(ctx, s.engine.backend, topic, s.Group)
+		switch {
+		case errors.Is(err, backend.ErrGone):
+			continue
+		case err != nil:
+			return backend.Stats{}, fmt.Errorf("topic %s: %w", topic, err)
+		}
+		sum.Depth, sum.Lag = plus(sum.Depth, one.Depth), plus(sum.Lag, one.Lag)
+		sum.InFlight, sum.Delayed = plus(sum.InFlight, one.InFlight), plus(sum.Delayed, one.Delayed)
+		sum.Members = max(sum.Members, one.Members)
+		if !one.Oldest.IsZero() && (sum.Oldest.IsZero() || one.Oldest.Before(sum.Oldest)) {
+			sum.Oldest = one.Oldest
+		}
+	}
+	return sum, nil
+}
+
+// plus adds two numbers of a [backend.Stats], each of which may be Unknown.
+func plus(x, y int64) int64 {
+	if x == backend.Unknown || y == backend.Unknown {
+		return backend.Unknown
+	}
+	return x + y
 }

@@ -20,7 +20,7 @@ var errElsewhere = errors.New("eventbus: the event was sent again for another gr
 // acknowledgement and a dead letter.
 func (x *runner) refuse(h *Hold) {
 	s := x.sub
-	t, err := s.settler, h.Delivery.Err
+	t, err := feedOf(h).settler, h.Delivery.Err
 	switch {
 	case err == nil:
 		t.burials.bury(h, ReasonNoVerdict, errTooOften(h))
@@ -38,12 +38,12 @@ func (x *runner) refuse(h *Hold) {
 	}
 }
 
-// deadLetter makes the dead letter of b: the event's payload and headers, and headers with
+// letterOf makes the dead letter of b: the event's payload and headers, and headers with
 // the reason and the origin.
-func (t *burials) deadLetter(b *burial) *backend.Message {
+func (t *burials) letterOf(b *burial) *backend.Message {
 	d := &b.hold.Delivery
 	m := &backend.Message{
-		Topic: t.sub.DeadLetter, ID: t.letterID(b.hold), Key: d.Key,
+		Topic: t.deadLetter, ID: t.letterID(b.hold), Key: d.Key,
 		Headers: letter.Carried(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
 	}
 	letter.Shelve(m)
@@ -54,7 +54,7 @@ func (t *burials) deadLetter(b *burial) *backend.Message {
 		letter.Set(m, letter.Stack, string(p.Stack))
 	}
 	letter.Set(m, letter.Attempts, strconv.Itoa(b.hold.Attempt))
-	letter.Set(m, letter.Topic, t.sub.Topic)
+	letter.Set(m, letter.Topic, t.topic)
 	letter.Set(m, letter.Group, t.sub.Group)
 	letter.Set(m, letter.ID, d.ID)
 	letter.Set(m, letter.Position, d.Position)
@@ -75,7 +75,7 @@ func (t *burials) deadLetter(b *burial) *backend.Message {
 func (t *burials) letterID(h *Hold) string {
 	hash := fnv.New64a()
 	_, _ = fmt.Fprint(hash, t.nonce, h.Arrived(), h.Attempt) // it does not fail
-	return fmt.Sprintf("%s/%s/%s/%016x", t.sub.Group, t.sub.Topic, h.Delivery.Position, hash.Sum64())
+	return fmt.Sprintf("%s/%s/%s/%016x", t.sub.Group, t.topic, h.Delivery.Position, hash.Sum64())
 }
 
 // textOf returns err.Error(). If Error panics, textOf returns a text about the panic,

@@ -18,14 +18,15 @@ var errStuckDriver = errors.New("eventbus: a call of the driver has not returned
 
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.status.enter(observer.Draining, nil)
-	s.fetcher.stop(ErrShutdown)
+	s.stop(ErrShutdown)
 	s.book.lock()
 	s.book.Close()
 	s.book.unlock()
 	defer s.hurry(ctx)()
 
 	handlers := s.awaitQuiet()
-	s.await(s.fetcher.ended)
+	_ = s.feeds.all() // waits for a search that starts a fetcher
+	s.await(done(s.feeds.fetching.Wait))
 	s.awaitSettled()
 	s.await(s.keeper.end())
 	s.book.lock()
@@ -34,7 +35,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.counts.abandoned.Add(int64(unsettled))
 	s.await(done(func() { s.engine.leave(s) })) // before the group may end, which Maintain would take for a fault
 	closed := make(chan error, 1)
-	s.await(done(func() { closed <- quit(s, s.attachment.Load()) }))
+	s.await(done(func() { closed <- s.feeds.close() }))
 	select {
 	case err = <-closed:
 	default:
@@ -129,5 +130,7 @@ func (s *Subscription) awaitSettled() {
 		}
 		break
 	}
-	s.await(done(s.settler.idle))
+	s.await(done(func() {
+		_ = s.feeds.each(func(f *feed) error { f.settler.idle(); return nil })
+	}))
 }

@@ -45,12 +45,14 @@ type PublishOptions = publish.Options
 
 // An Engine publishes to one backend and runs the subscriptions to it.
 type Engine struct {
+	upkeep
 	backend   backend.Backend
 	limits    backend.Limits
 	notifier  *notifier
 	publisher *publish.Publisher
 	dropped   atomic.Int64
 	outage    outage.Outage
+	discovery discovery
 	settings  *settings
 	failed    chan error // see Failed
 
@@ -59,11 +61,11 @@ type Engine struct {
 	mu      sync.Mutex
 	closing bool
 	subs    map[*Subscription]struct{}
-	jobs    map[[2]string]*recurring // maintenance, by topic and group
-	movers  map[string]*mover        // of scheduled events, by topic
-	down    chan struct{}            // closed when Shutdown has ended
-	left    []Abandoned              // result of Shutdown; valid after down is closed
-	downErr error                    // result of Shutdown; valid after down is closed
+	jobs    map[[2]string]*job // maintenance, by topic and group
+	movers  map[string]*mover  // of scheduled events, by topic
+	down    chan struct{}      // closed when Shutdown has ended
+	left    []Abandoned        // result of Shutdown; valid after down is closed
+	downErr error              // result of Shutdown; valid after down is closed
 }
 
 // New returns an Engine for b. Shutdown closes b.
@@ -75,13 +77,15 @@ func New(b backend.Backend, o Options) *Engine {
 		settings: newSettings(o.Topics),
 		failed:   make(chan error, 1),
 		subs:     map[*Subscription]struct{}{},
-		jobs:     map[[2]string]*recurring{},
+		jobs:     map[[2]string]*job{},
 		movers:   map[string]*mover{},
 		down:     make(chan struct{}),
 	}
 	if o.Instance != "" {
 		e.instance, e.incarnation = o.Instance, rand.Text()
 	}
+	e.upkeep = upkeep{e}
+	e.discovery.init(e)
 	o.Publish.NewBackoff, o.Publish.Outage = newBackoff, &e.outage
 	e.publisher = publish.New(b, o.Publish)
 	return e
@@ -209,43 +213,27 @@ func (e *Engine) join(s *Subscription) error {
 		return backend.ErrClosed
 	}
 	e.subs[s] = struct{}{}
-	e.maintain(s)
-	e.move(s.Topic)
+	for topic := range s.feeds.byTopic { // nobody else uses it yet
+		e.hold(topic, s)
+	}
+	if s.searches() {
+		e.discovery.begin()
+	}
+	s.turns.share(len(s.feeds.byTopic))
 	s.start()
 	return nil
 }
 
-// leave forgets s. If s is the last subscription of its group, leave ends the maintenance and
-// waits for a run under way. If s is the last one of its topic, the same is done with the
-// mover of the topic.
+// leave forgets s, and ends the jobs that only s used.
 func (e *Engine) leave(s *Subscription) {
 	e.mu.Lock()
 	delete(e.subs, s)
-	key := [2]string{s.Topic, s.Group}
-	j, m := e.jobs[key], e.movers[s.Topic]
-	if m != nil && m.held > 0 {
-		m = nil
-	}
-	for other := range e.subs {
-		if other.Topic == s.Topic {
-			m = nil
-			if other.Group == s.Group {
-				j = nil
-			}
-		}
-	}
-	if j != nil {
-		delete(e.jobs, key)
-	}
-	if m != nil {
-		delete(e.movers, s.Topic)
-	}
 	e.mu.Unlock()
-	if j != nil {
-		j.end()
+	for _, f := range s.feeds.all() {
+		e.leaveTopic(f.topic, s.Group)
 	}
-	if m != nil {
-		m.end()
+	if s.searches() {
+		e.discovery.end()
 	}
 }
 

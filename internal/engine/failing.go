@@ -13,10 +13,10 @@ import (
 
 // A Failing describes an event that has failed and waits for another attempt.
 type Failing struct {
-	ID, Key, Type, Position string
-	Attempt, MaxAttempts    int
-	Due                     time.Time
-	Error, Class            string
+	Topic, ID, Key, Type, Position string
+	Attempt, MaxAttempts           int
+	Due                            time.Time
+	Error, Class                   string
 }
 
 // failing remembers the events of a subscription that have failed and wait for another
@@ -24,9 +24,9 @@ type Failing struct {
 // ready to use.
 type failing struct {
 	mu         sync.Mutex
-	order      list.List // of *Failing, the newest failure last
-	byPosition map[string]*list.Element
-	some       atomic.Bool // byPosition was used
+	order      list.List                   // of *Failing, the newest failure last
+	byPosition map[[2]string]*list.Element // by topic and position
+	some       atomic.Bool                 // byPosition was used
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) {
 	s, d := t.sub, &h.Delivery
 	f := Failing{ // with copies of texts, because the texts of a delivery may keep its read in memory
-		ID: strings.Clone(d.ID), Key: strings.Clone(d.Key), Type: strings.Clone(typeOf(&d.Message)), Position: strings.Clone(d.Position),
+		Topic: t.topic, ID: strings.Clone(d.ID), Key: strings.Clone(d.Key), Type: strings.Clone(typeOf(&d.Message)), Position: strings.Clone(d.Position),
 		Attempt: h.Attempt, MaxAttempts: v.most, Due: time.Now().Add(after),
 	}
 	if v.outcome != observer.Snooze {
@@ -58,32 +58,34 @@ func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) 
 func (l *failing) add(f *Failing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.remove(f.Position)
+	l.remove(f.place())
 	if l.order.Len() >= maxFailing {
-		l.remove(l.order.Front().Value.(*Failing).Position)
+		l.remove(l.order.Front().Value.(*Failing).place())
 	}
 	if l.byPosition == nil {
-		l.byPosition = map[string]*list.Element{}
+		l.byPosition = map[[2]string]*list.Element{}
 	}
-	l.byPosition[f.Position] = l.order.PushBack(f)
+	l.byPosition[f.place()] = l.order.PushBack(f)
 	l.some.Store(true)
 }
 
-func (l *failing) remove(position string) {
-	if e, ok := l.byPosition[position]; ok {
+func (f *Failing) place() [2]string { return [2]string{f.Topic, f.Position} }
+
+func (l *failing) remove(place [2]string) {
+	if e, ok := l.byPosition[place]; ok {
 		l.order.Remove(e)
-		delete(l.byPosition, position)
+		delete(l.byPosition, place)
 	}
 }
 
-// forget drops an acknowledged event.
-func (l *failing) forget(d *backend.Delivery) {
+// forget drops an acknowledged event of topic.
+func (l *failing) forget(topic string, d *backend.Delivery) {
 	if !l.some.Load() {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.remove(d.Position)
+	l.remove([2]string{topic, d.Position})
 }
 
 // Failing returns the events that have failed here and wait for another attempt: the newest
@@ -93,11 +95,11 @@ func (s *Subscription) Failing() (newest []Failing, total int) {
 	l, now := &s.failing, time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var gone []string
+	var gone [][2]string
 	for e := l.order.Back(); e != nil; e = e.Prev() {
 		f := e.Value.(*Failing)
 		if f.Due.Add(s.Lease).Before(now) {
-			gone = append(gone, f.Position)
+			gone = append(gone, f.place())
 			continue
 		}
 		if total++; total <= listedFailing {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -17,42 +16,49 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A fetcher receives events from the backend. Its goroutine owns anew; mu guards the fields
-// below it.
+// A fetcher receives the events of a topic. Its goroutine owns anew and brought. The lock of the
+// feeds guards pause.
 type fetcher struct {
-	sub   *Subscription
-	ctx   context.Context // done after a drain has begun
-	stop  context.CancelCauseFunc
-	ended chan struct{} // closed when the goroutine has ended
-	room  chan struct{} // gets a value when the ledger wants more messages
+	*feed
+	ctx  context.Context // done after a drain has begun
+	room chan struct{}   // gets a value when the ledger wants more messages
 
-	anew bool // the group was made anew, and no Receive has succeeded since
+	anew    bool // the group was made anew, and no Receive has succeeded since
+	brought int  // how many events the last Receive has brought
 
-	mu      sync.Mutex
-	pause   context.CancelFunc // cancels the Receive under way, or the wait for it
-	resumed chan struct{}      // open while paused, closed otherwise
+	pause context.CancelFunc // cancels the Receive under way, or the wait for it
 }
 
-func newFetcher(s *Subscription) *fetcher {
-	f := &fetcher{sub: s, ended: make(chan struct{}), room: make(chan struct{}, 1), resumed: make(chan struct{})}
-	f.ctx, f.stop = context.WithCancelCause(context.Background())
-	close(f.resumed)
-	return f
+func newFetcher(f *feed) *fetcher {
+	return &fetcher{feed: f, ctx: f.sub.ctx, room: make(chan struct{}, 1)}
 }
 
-// fetch receives events until a drain begins or heal ends the subscription. It never asks
-// for more than the limiter grants. It waits for each Receive to return.
+// fetch receives events until a drain begins or heal ends the subscription or the feed. It
+// never asks for more than the limiter grants. It waits for each Receive to return.
 func (f *fetcher) fetch() {
-	defer close(f.ended)
 	again := newBackoff()
-	for goesOn := true; goesOn && f.ctx.Err() == nil; {
+	for goesOn := f.begin(again); goesOn && f.ctx.Err() == nil; {
+		if f.sub.turns != nil && f.sub.Order == Total {
+			f.awaitRoom(f.ctx) // before the turn, because it may be that only this topic has no room
+		}
+		own, ok := f.sub.turns.take(f.ctx, f.brought > 0)
+		if !ok {
+			return
+		}
 		ctx, end, paused := f.session()
 		if paused {
+			f.sub.turns.leaves(own)
 			f.awaitResume()
 			continue
 		}
-		if g := f.awaitGrant(ctx); g.Messages > 0 {
-			err := f.receive(ctx, g)
+		g := f.awaitGrant(ctx, own)
+		var err error
+		if g.Messages > 0 {
+			f.sub.turns.begin(own, end)
+			err = f.receive(ctx, g)
+		}
+		f.sub.turns.leaves(own)
+		if g.Messages > 0 {
 			goesOn = f.goesOn(ctx, err, again)
 		}
 		end()
@@ -79,8 +85,8 @@ const lookForResume = time.Second
 
 // halt shows that an operator has paused the group, and waits until the next Receive.
 func (f *fetcher) halt(p *backend.PausedError) {
-	f.sub.status.clear(noReceive)
-	f.sub.status.trouble(halted, p)
+	f.sub.status.clear(noReceive, f.feed)
+	f.sub.status.trouble(halted, f.feed, p)
 	wait := lookForResume
 	if until := p.Pause.Until; !until.IsZero() {
 		wait = min(wait, max(time.Until(until), emptyRead))
@@ -101,9 +107,9 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 // context ends after a third of a lease. So an event has most of its lease left when it
 // arrives, because a lease is counted from the call of Receive. The caller calls end.
 func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !isClosed(f.resumed) {
+	f.sub.feeds.mu.Lock()
+	defer f.sub.feeds.mu.Unlock()
+	if !isClosed(f.sub.feeds.resumed) {
 		return nil, nil, true
 	}
 	ctx, f.pause = context.WithTimeout(f.ctx, f.sub.Lease/3)
@@ -112,48 +118,21 @@ func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 
 // endRead cancels the Receive under way. The fetcher then makes the next one.
 func (f *fetcher) endRead() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.sub.feeds.mu.Lock()
+	defer f.sub.feeds.mu.Unlock()
 	if f.pause != nil {
 		f.pause()
 	}
 }
 
 func (f *fetcher) awaitResume() {
-	f.mu.Lock()
-	resumed := f.resumed
-	f.mu.Unlock()
+	f.sub.feeds.mu.Lock()
+	resumed := f.sub.feeds.resumed
+	f.sub.feeds.mu.Unlock()
 	select {
 	case <-resumed:
 	case <-f.ctx.Done():
 	}
-}
-
-// Pause stops receiving events until Resume. Held events are still handled.
-func (s *Subscription) Pause() {
-	f := s.fetcher
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !isClosed(f.resumed) {
-		return
-	}
-	f.resumed = make(chan struct{})
-	if f.pause != nil {
-		f.pause()
-	}
-	s.status.enter(observer.Paused, nil) // before unlock, so that a later Resume wins
-}
-
-// Resume ends a Pause.
-func (s *Subscription) Resume() {
-	f := s.fetcher
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if isClosed(f.resumed) {
-		return
-	}
-	close(f.resumed)
-	s.status.enter(observer.Running, nil)
 }
 
 // wake wakes the fetcher if it waits for room.
@@ -164,58 +143,13 @@ func (f *fetcher) wake() {
 	}
 }
 
-// awaitRoom waits until the ledger wants messages, and returns how many. It returns 0 when
-// ctx is done.
-func (f *fetcher) awaitRoom(ctx context.Context) int {
-	for b := &f.sub.book; ctx.Err() == nil; {
-		b.lock()
-		n := b.Wanted(f.sub.attachment.Load().book)
-		b.unlock()
-		if n > 0 {
-			return n
-		}
-		select {
-		case <-f.room:
-		case <-ctx.Done():
-		}
-	}
-	return 0
-}
-
-// awaitGrant waits for room in the ledger and for the limiter. It returns how many messages the
-// fetcher may receive; none if ctx is done or the limiter grants none.
-func (f *fetcher) awaitGrant(ctx context.Context) limiter.Grant {
-	n := f.awaitRoom(ctx)
-	if n == 0 {
-		return limiter.Grant{}
-	}
-	granted, err := f.sub.Limiter.Acquire(ctx, n)
-	if err == nil {
-		f.sub.status.clear(limited)
-		f.sub.status.clear(noPlace)
-	}
-	if err == nil || ctx.Err() != nil {
-		return granted
-	}
-	if w, ok := errors.AsType[*limiter.WaitError](err); ok {
-		f.sub.status.trouble(limited, err)
-		sleep(ctx, max(time.Until(w.Until), emptyRead))
-		return granted
-	}
-	err = fmt.Errorf("limiter: %w", err)
-	f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
-	f.sub.status.trouble(noPlace, err)
-	sleep(ctx, time.Second)
-	return granted
-}
-
 // emptyRead is the least time between the calls of two Receives if the first one returned
 // no events.
 const emptyRead = 5 * time.Millisecond
 
 // receive asks for the messages that g grants, and gives the deliveries to the ledger.
 func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
-	a := f.sub.attachment.Load()
+	a := f.attachment.Load()
 	asked := f.sub.tick()
 	start := time.Now()
 	n := g.Messages
@@ -227,7 +161,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	// A Receive that was ended may not have looked, and one may have reached its bound in bytes.
 	all := err == nil && ctx.Err() == nil && (len(ds) == 0 || g.Bytes <= 0 && len(ds) < n)
 	if len(ds) > n {
-		f.sub.notifier.failed(observer.Receive, f.sub.about(), len(ds)-n,
+		f.sub.notifier.failed(observer.Receive, f.about(), len(ds)-n,
 			fmt.Errorf("eventbus: the driver returned %d, asked for %d: the rest is left to its lease", len(ds), n))
 		ds = ds[:n]
 	}
@@ -236,6 +170,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		size += ds[i].Size()
 	}
 	f.sub.Limiter.Fill(g, len(ds), int64(size))
+	f.brought = len(ds)
 	switch {
 	case len(ds) > 0:
 		f.accept(a, ds, size, ledger.Receipt{Asked: asked, All: all}, took)
@@ -246,10 +181,12 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		if early := time.Until(f.sub.time(asked).Add(emptyRead)); early > 0 {
 			sleep(ctx, early)
 		}
+	case f.sub.turns != nil:
+		f.unread(a)
 	}
 	if err == nil {
-		f.sub.status.clear(noReceive)
-		f.sub.status.clear(halted)
+		f.sub.status.clear(noReceive, f.feed)
+		f.sub.status.clear(halted, f.feed)
 	}
 	return err
 }
@@ -259,7 +196,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledger.Receipt, took time.Duration) {
 	s := f.sub
 	if len(ds) > 0 {
-		info := observer.Received{Topic: s.Topic, Group: s.Group, Events: len(ds), Bytes: size}
+		info := observer.Received{Topic: f.topic, Group: s.Group, Events: len(ds), Bytes: size}
 		for i := range ds {
 			if ds[i].Redelivered {
 				info.Redelivered++
@@ -310,8 +247,4 @@ func (x *runner) open(h *Hold) {
 func (x *runner) judge(h *Hold) {
 	s := x.sub
 	h.Unfit, h.Suspect = s.unfit(h), s.Policy.suspect(h)
-}
-
-func (s *Subscription) about() observer.About {
-	return observer.About{Topic: s.Topic, Group: s.Group}
 }

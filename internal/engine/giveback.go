@@ -102,7 +102,7 @@ func (t *settler) delay(a *attachment, hs []*Hold) {
 	case failed == 0:
 		t.overdue.leaves(byDelay, 0, nil)
 	case !errors.Is(err, errors.ErrUnsupported):
-		s.notifier.failed(observer.Delay, s.about(), failed, err)
+		s.notifier.failed(observer.Delay, t.about(), failed, err)
 	}
 }
 

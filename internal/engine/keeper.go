@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -76,8 +78,41 @@ func (k *keeper) extend() (answered bool) {
 	s.book.lock()
 	now := s.book.Now
 	s.book.unlock()
-	s.settler.overdue.check(now)
-	a := s.attachment.Load()
+	for _, f := range s.feeds.all() {
+		f.settler.overdue.check(now)
+	}
+	s.book.lock()
+	sources := s.book.Holding()
+	s.book.unlock()
+	return k.extendAll(sources)
+}
+
+// extendAll extends the leases of all Holds of the sources. Each source has its own calls, so
+// that one that hangs does not hold up the others.
+func (k *keeper) extendAll(sources []*ledger.Source) (answered bool) {
+	if len(sources) == 1 {
+		return k.extendOf(attachmentIn(sources[0]))
+	}
+	var failed atomic.Bool
+	var calls sync.WaitGroup
+	turns := make(chan struct{}, extendAtOnce)
+	for _, src := range sources {
+		turns <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-turns }()
+			if !k.extendOf(attachmentIn(src)) {
+				failed.Store(true)
+			}
+		})
+	}
+	calls.Wait()
+	return !failed.Load()
+}
+
+const extendAtOnce = 64 // calls of Extend at the same time
+
+func (k *keeper) extendOf(a *attachment) (answered bool) {
+	s := k.sub
 	if a.extender == nil {
 		return true
 	}
@@ -120,10 +155,10 @@ func (k *keeper) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery) (
 	}
 	s.book.unlock()
 	if troubled > 0 {
-		s.notifier.failed(observer.Extend, s.about(), troubled, err)
+		s.notifier.failed(observer.Extend, a.feed.about(), troubled, err)
 	}
 	if kept > 0 {
-		tell(s.notifier.later.Extended, observer.Extended{Topic: s.Topic, Group: s.Group, Events: kept, Took: time.Since(start)})
+		tell(s.notifier.later.Extended, observer.Extended{Topic: a.feed.topic, Group: s.Group, Events: kept, Took: time.Since(start)})
 	}
 	return troubled == 0
 }

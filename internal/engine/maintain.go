@@ -14,12 +14,60 @@ const (
 	maintenanceTimeout = 30 * time.Second
 )
 
-// maintain starts to call the backend's Maintainer, if there is one, for the group of s.
-// Subscriptions to the same group share one job. The caller holds mu.
-func (e *Engine) maintain(s *Subscription) {
-	m, ok := backend.As[backend.Maintainer](e.backend)
-	topic, group := s.Topic, s.Group
+// A job is a recurring job that several subscriptions share.
+type job struct {
+	*recurring
+	users int // guarded by Engine.mu
+}
+
+// An upkeep is the part of an Engine that has the jobs for topics.
+type upkeep struct{ engine *Engine }
+
+// joinTopic notes that s has found topic.
+func (x *upkeep) joinTopic(topic string, s *Subscription) {
+	x.engine.mu.Lock()
+	defer x.engine.mu.Unlock()
+	x.hold(topic, s)
+}
+
+// hold starts the jobs for a topic, or counts another user of them. The caller holds mu.
+func (x *upkeep) hold(topic string, s *Subscription) {
+	x.maintain(topic, s)
+	x.move(topic)
+}
+
+// leaveTopic undoes joinTopic. After the last subscription of a group it ends the maintenance,
+// and after the last one of a topic its mover. It waits for a run under way.
+func (x *upkeep) leaveTopic(topic, group string) {
+	x.engine.mu.Lock()
 	key := [2]string{topic, group}
+	j, m := x.engine.jobs[key], x.unmove(topic)
+	if j != nil {
+		if j.users--; j.users > 0 {
+			j = nil
+		} else {
+			delete(x.engine.jobs, key)
+		}
+	}
+	x.engine.mu.Unlock()
+	if j != nil {
+		j.end()
+	}
+	if m != nil {
+		m.end()
+	}
+}
+
+// maintain starts to call the backend's Maintainer, if there is one, for the group of s in topic.
+// Subscriptions to the same group share one job. The caller holds mu.
+func (x *upkeep) maintain(topic string, s *Subscription) {
+	e := x.engine
+	m, ok := backend.As[backend.Maintainer](e.backend)
+	group := s.Group
+	key := [2]string{topic, group}
+	if j := e.jobs[key]; j != nil {
+		j.users++
+	}
 	if !ok || e.jobs[key] != nil {
 		return
 	}
@@ -27,7 +75,8 @@ func (e *Engine) maintain(s *Subscription) {
 	if s.Ephemeral { // otherwise the backend may take the member for a dead one
 		first = min(first, 3*s.Lease)
 	}
-	e.jobs[key] = recur(first, func(r *recurring) {
+	e.jobs[key] = &job{users: 1}
+	e.jobs[key].recurring = recur(first, func(r *recurring) {
 		start, next := time.Now(), time.Duration(0)
 		ctx, cancel := context.WithTimeout(r.ctx, maintenanceTimeout)
 		defer cancel()

@@ -26,16 +26,21 @@ type mover struct {
 	*recurring
 	woken   chan struct{}
 	working atomic.Bool
-	held    int // calls of RunMover; guarded by Engine.mu
+	held    int // topics of subscriptions, and calls of RunMover; guarded by Engine.mu
 }
 
-// move starts the mover of a topic, unless it has one or the backend cannot keep scheduled
-// events. The subscriptions to the topic share it. The caller holds mu.
-func (e *Engine) move(topic string) {
-	if e.movers[topic] != nil || strings.HasSuffix(topic, later.Suffix) || later.Check(e.backend, topic) != nil {
+// move counts a user of the mover of a topic, and starts it, unless the backend cannot keep
+// scheduled events. The subscriptions to the topic share it. The caller holds mu.
+func (x *upkeep) move(topic string) {
+	e := x.engine
+	if m := e.movers[topic]; m != nil {
+		m.held++
 		return
 	}
-	m := &mover{woken: make(chan struct{}, 1)}
+	if strings.HasSuffix(topic, later.Suffix) || later.Check(e.backend, topic) != nil {
+		return
+	}
+	m := &mover{woken: make(chan struct{}, 1), held: 1}
 	work := &later.Mover{
 		Backend: e.backend, Topic: topic, Publish: e.Publish, Woken: m.woken,
 		Failed: func(events int, err error) {
@@ -81,26 +86,33 @@ func (e *Engine) RunMover(ctx context.Context, topic string) error {
 		e.mu.Unlock()
 		return fmt.Errorf("%w: %s is the log of another topic", backend.ErrRefused, topic)
 	}
-	m.held++
 	e.mu.Unlock()
 	select {
 	case <-ctx.Done():
 	case <-e.down:
 	}
 	e.mu.Lock()
-	m.held--
-	last := m.held == 0 && e.movers[topic] == m
-	for s := range e.subs {
-		last = last && s.Topic != topic
-	}
-	if last {
-		delete(e.movers, topic)
-	}
+	last := e.unmove(topic)
 	e.mu.Unlock()
-	if last {
-		m.end()
+	if last != nil {
+		last.end()
 	}
 	return nil
+}
+
+// unmove undoes move. It returns the mover that the caller is to end, or nil, because it has
+// other users. The caller holds mu.
+func (x *upkeep) unmove(topic string) *mover {
+	e := x.engine
+	m := e.movers[topic]
+	if m == nil {
+		return nil
+	}
+	if m.held--; m.held > 0 {
+		return nil
+	}
+	delete(e.movers, topic)
+	return m
 }
 
 // endMovers ends the movers that RunMover has left, and waits for their work under way.

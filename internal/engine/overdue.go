@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// overdue watches the Holds whose settlement fails. If one fails for longer than a lease, the
-// subscription has the trouble noSettle until it is settled, or lost.
+// overdue watches the Holds of a topic whose settlement fails. If one fails for longer than a
+// lease, the subscription has the trouble noSettle until it is settled, or lost.
 type overdue struct {
-	sub *Subscription
+	feed *feed
 
 	some  atomic.Bool // there is something to check
 	mu    sync.Mutex
@@ -58,7 +58,7 @@ func (o *overdue) leaves(verb int, at moment, err error) {
 	if o.left[verb] = at; err != nil {
 		o.err = err
 		o.some.Store(true)
-		time.AfterFunc(o.sub.Lease, func() { o.check(o.sub.moment(time.Now())) })
+		time.AfterFunc(o.feed.sub.Lease, func() { o.check(o.feed.sub.moment(time.Now())) })
 	}
 }
 
@@ -79,15 +79,15 @@ func (o *overdue) check(now moment) {
 	err, lasted := o.err, time.Duration(now-first)
 	left := false
 	for _, at := range o.left {
-		left = left || at != 0 && now < at.Plus(o.sub.Lease)
+		left = left || at != 0 && now < at.Plus(o.feed.sub.Lease)
 	}
 	o.mu.Unlock()
 	switch {
-	case n > 0 && lasted >= o.sub.Lease:
-		o.sub.status.trouble(noSettle, fmt.Errorf("%d events cannot be settled, for %v: %w", n, lasted.Round(time.Second), err))
+	case n > 0 && lasted >= o.feed.sub.Lease:
+		o.feed.sub.status.trouble(noSettle, o.feed, fmt.Errorf("%d events cannot be settled, for %v: %w", n, lasted.Round(time.Second), err))
 	case left:
-		o.sub.status.trouble(noSettle, fmt.Errorf("events cannot be settled, and are left to their leases: %w", err))
+		o.feed.sub.status.trouble(noSettle, o.feed, fmt.Errorf("events cannot be settled, and are left to their leases: %w", err))
 	default:
-		o.sub.status.clear(noSettle)
+		o.feed.sub.status.clear(noSettle, o.feed)
 	}
 }

@@ -19,9 +19,9 @@ func TestPauseAndResumeRaceLeavesTheStateRight(t *testing.T) {
 			wg.Go(s.Pause)
 			wg.Go(s.Resume)
 			wg.Wait()
-			s.fetcher.mu.Lock()
-			paused := !isClosed(s.fetcher.resumed)
-			s.fetcher.mu.Unlock()
+			s.feeds.mu.Lock()
+			paused := !isClosed(s.feeds.resumed)
+			s.feeds.mu.Unlock()
 			state, _ := s.State()
 			require.Equal(r, paused, state == observer.Paused)
 		}

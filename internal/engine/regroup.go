@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -19,11 +20,11 @@ import (
 // has succeeded since the last such attach, heal waits first.
 func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 	for {
-		f.sub.notifier.failed(observer.Receive, f.sub.about(), 0, err)
+		f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
 		if errors.Is(err, backend.ErrReplaced) {
 			book := &f.sub.book
 			book.lock()
-			book.LoseAll(f.sub.attachment.Load().book, err) // the later incarnation has them
+			book.LoseAll(f.attachment.Load().book, err) // the later incarnation has them
 			book.unlock()
 			f.sub.fail(err)
 			return false
@@ -32,14 +33,17 @@ func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 			f.sub.fail(err)
 			return false
 		}
-		f.sub.status.trouble(noReceive, err)
+		f.sub.status.trouble(noReceive, f.feed, err)
 		if errors.Is(err, backend.ErrGone) {
+			if f.isGone(err) {
+				return false
+			}
 			if f.anew && !f.rest(err, again.NextBackOff()) {
 				return true
 			}
 			failure := f.reattach(err)
 			if f.anew = failure == nil; f.anew {
-				f.sub.status.clear(noReceive)
+				f.sub.status.clear(noReceive, f.feed)
 				return true
 			}
 			err = failure
@@ -51,6 +55,74 @@ func (f *fetcher) heal(err error, again *backoff.ExponentialBackOff) bool {
 			return true
 		}
 	}
+}
+
+// isGone reports whether a topic that a pattern has found was deleted, and then ends its feed.
+// Attaching again would create the topic. If the topics cannot be listed, the caller goes on, as
+// for other topics.
+func (f *fetcher) isGone(why error) bool {
+	if !f.found {
+		return false
+	}
+	there, err := f.sub.engine.discovery.has(f.ctx, f.topic)
+	if err != nil || there || f.ctx.Err() != nil {
+		return false
+	}
+	f.gone(why)
+	return true
+}
+
+// begin attaches to a topic that was found while s runs, or that could not be attached before.
+// After a failure it tries again. It reports whether the fetcher continues.
+func (f *fetcher) begin(again *backoff.ExponentialBackOff) bool {
+	defer f.gathering.wait(f.ctx)
+	arrive := sync.OnceFunc(f.gathering.arrive)
+	defer arrive()
+	for f.attachment.Load() == nil {
+		if f.ctx.Err() != nil {
+			return false
+		}
+		err := f.beginOnce()
+		arrive()
+		switch {
+		case err == nil:
+			again.Reset()
+			f.sub.status.clear(noReceive, f.feed)
+			return true
+		case f.ctx.Err() != nil:
+			return false
+		case errors.Is(err, backend.ErrClosed):
+			f.sub.fail(err)
+			return false
+		}
+		f.tell(err)
+		if !f.rest(err, again.NextBackOff()) {
+			return false
+		}
+		if f.isGone(err) { // deleted meanwhile
+			return false
+		}
+	}
+	return true
+}
+
+// beginOnce attaches to the topic, in its turn.
+func (f *fetcher) beginOnce() error {
+	select {
+	case f.sub.feeds.opening <- struct{}{}:
+		defer func() { <-f.sub.feeds.opening }()
+	case <-f.ctx.Done():
+		return f.ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
+	defer cancel()
+	return f.open(ctx)
+}
+
+// tell tells the observer and the status that the topic cannot be attached.
+func (f *fetcher) tell(err error) {
+	f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
+	f.sub.status.trouble(noReceive, f.feed, err)
 }
 
 // rest waits for d after err, the error of a call. If the broker could not be reached, rest
@@ -67,22 +139,22 @@ func (f *fetcher) rest(err error, d time.Duration) bool {
 func (f *fetcher) reattach(why error) error {
 	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
 	defer cancel()
-	book, old := &f.sub.book, f.sub.attachment.Load()
+	book, old := &f.sub.book, f.attachment.Load()
 	book.lock()
 	after := book.ResumeAfter(old.book)
 	book.unlock()
-	f.sub.engine.settings.forget(f.sub.Topic)
+	f.sub.engine.settings.forget(f.topic)
 	a, start, fresh, err := f.attachAfter(ctx, old.book.Last(), after)
 	if err != nil {
 		return err
 	}
-	f.sub.attachment.Store(a)
+	f.attachment.Store(a)
 	book.lock()
 	lost := book.Replace(old.book, a.book, fresh, why)
 	book.unlock()
 	_ = old.close() // may fail, because the group is gone
 	f.sub.notifier.noticed(backend.Notice{
-		Topic: f.sub.Topic, Group: f.sub.Group, Err: why,
+		Topic: f.topic, Group: f.sub.Group, Err: why,
 		Text: fmt.Sprintf("the group was lost and is made anew, to start %s; events may be missing, and settled events may come again, with the %d that were held here",
 			cmp.Or(string(start), "with the earliest"), lost),
 	})
@@ -97,23 +169,24 @@ func (f *fetcher) attachAfter(ctx context.Context, last, position string) (a *at
 	case position != "":
 		start = backend.StartAfter(position)
 	case last == "": // the member has received nothing
-		start = f.sub.Start
+		start = f.start
 	}
-	a, err = f.sub.attach(ctx, start)
+	a, err = f.attach(ctx, start)
 	if position != "" && errors.Is(err, backend.ErrRefused) { // it is a position of the old topic
 		start, fresh = backend.StartEarliest, true
-		a, err = f.sub.attach(ctx, start)
+		a, err = f.attach(ctx, start)
 	}
 	return a, start, fresh || last == "", err
 }
 
 // fail ends s, which has failed for good. The program still has to call Drain.
 func (s *Subscription) fail(err error) {
-	if s.fetcher.ctx.Err() != nil {
+	if s.ctx.Err() != nil {
 		return // a drain has begun, and closes s
 	}
 	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
 	s.status.enter(observer.Closed, err)
+	s.feeds.halt()
 	s.end(err)
 	s.engine.fail(err)
 }

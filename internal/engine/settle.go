@@ -17,7 +17,7 @@ import (
 // call at a time for the Holds that have gathered. After a failed call the Hold waits in the
 // ledger for its next call, so that it does not delay other Holds.
 type settler struct {
-	sub     *Subscription
+	*feed
 	acks    *batch.Group[*Hold]
 	delays  *batch.Group[*Hold]
 	burials *burials
@@ -30,15 +30,15 @@ type settler struct {
 
 const acksPerCall = 256
 
-func newSettler(s *Subscription) *settler {
+func newSettler(f *feed) *settler {
 	most := acksPerCall
-	if b := s.engine.limits.Batch; b > 0 {
+	if b := f.sub.engine.limits.Batch; b > 0 {
 		most = min(most, b)
 	}
-	t := &settler{sub: s, overdue: overdue{sub: s}}
+	t := &settler{feed: f, overdue: overdue{feed: f}}
 	t.acks = batch.New(most, batch.Waits, t.flushAcks)
 	t.delays = batch.New(most, batch.AtOnce, t.flushDelays)
-	t.burials = newBurials(s, most)
+	t.burials = newBurials(f, most)
 	return t
 }
 
@@ -180,7 +180,7 @@ func (t *settler) flushSomeAcks(a *attachment, hs []*Hold) {
 		if e := backend.ErrorAt(err, i); e == nil {
 			t.overdue.ended(h)
 			if s.failing.some.Load() {
-				s.failing.forget(&h.Delivery)
+				s.failing.forget(t.topic, &h.Delivery)
 			}
 			s.book.Acked(h, began)
 		} else {
@@ -193,7 +193,7 @@ func (t *settler) flushSomeAcks(a *attachment, hs []*Hold) {
 			if failed > 0 {
 				tags = nil
 			}
-			tell(s.notifier.later.Settled, observer.Settled{Topic: s.Topic, Group: s.Group, Events: done, Took: time.Since(start), Tags: tags})
+			tell(s.notifier.later.Settled, observer.Settled{Topic: t.topic, Group: s.Group, Events: done, Took: time.Since(start), Tags: tags})
 		}
 	}
 	if failed == 0 {
@@ -201,7 +201,7 @@ func (t *settler) flushSomeAcks(a *attachment, hs []*Hold) {
 		t.overdue.check(s.moment(time.Now()))
 		return
 	}
-	s.notifier.failed(observer.Ack, s.about(), failed, err)
+	s.notifier.failed(observer.Ack, t.about(), failed, err)
 	t.overdue.check(s.moment(time.Now()))
 }
 
@@ -248,8 +248,6 @@ func (t *settler) tags(hs []*Hold) (tags []any) {
 	}
 	return tags
 }
-
-func attachmentOf(h *Hold) *attachment { return h.Source.Of.(*attachment) }
 
 // settleContext returns the context of one call to settle. After a drain has given up,
 // calls still get a live context. All such contexts end together, lastSettle after the

@@ -3,6 +3,10 @@ package engine
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/seed41896749/eventbus/observer"
@@ -14,10 +18,10 @@ type status struct {
 	sub *Subscription
 
 	mu       sync.Mutex
-	stage    observer.State // Starting, Running, Paused, Draining or Closed
-	failure  error          // why the stage is Closed; nil after a drain
-	troubles [troubles]error
-	told     observer.State // the state that the observer knows
+	stage    observer.State            // Starting, Running, Paused, Draining or Closed
+	failure  error                     // why the stage is Closed; nil after a drain
+	troubles [troubles]map[*feed]error // by topic; nil: of the whole subscription
+	told     observer.State            // the state that the observer knows
 }
 
 // A trouble is a kind of failure that lasts until clear is called for it. To add a trouble,
@@ -27,6 +31,7 @@ type trouble uint8
 // Troubles, in the order in which State and Ready name them.
 const (
 	noReceive trouble = iota // Receive fails
+	noTopics                 // topics cannot be listed, so that new ones are not found
 	noPlace                  // the limiter fails
 	noSettle                 // a settlement has failed for longer than a lease
 	noLetter                 // a dead letter cannot be stored
@@ -59,24 +64,31 @@ func (t *status) enter(stage observer.State, failure error) {
 	t.tell()
 }
 
-// trouble records that a failure lasts, with its present error. It tells the observer if the
+// trouble records that a failure of a topic lasts, with its present error; of is nil if it is a
+// failure of the whole subscription. It tells the observer if the
 // state changes.
-func (t *status) trouble(kind trouble, err error) {
+func (t *status) trouble(kind trouble, of *feed, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stage == observer.Paused && (kind == noReceive || kind == noPlace || kind == limited || kind == halted) {
 		return // of a Receive that the pause has ended
 	}
-	t.troubles[kind] = err
+	if of != nil && of.ended {
+		return
+	}
+	if t.troubles[kind] == nil {
+		t.troubles[kind] = map[*feed]error{}
+	}
+	t.troubles[kind][of] = err
 	t.tell()
 }
 
 // clear records that a failure is over.
-func (t *status) clear(kind trouble) {
+func (t *status) clear(kind trouble, of *feed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.troubles[kind] != nil {
-		t.troubles[kind] = nil
+	if _, has := t.troubles[kind][of]; has {
+		delete(t.troubles[kind], of)
 		t.tell()
 	}
 }
@@ -102,28 +114,76 @@ func (t *status) state() (observer.State, error) {
 	if err := t.fault(); err != nil {
 		return observer.Degraded, err
 	}
-	if err := t.troubles[halted]; err != nil {
+	if err := t.halts(); err != nil {
 		return observer.Paused, err
 	}
-	if err := cmp.Or(t.troubles[crowded], t.troubles[limited]); err != nil {
+	if err := cmp.Or(t.troubles[crowded][nil], t.troubles[limited][nil], errors.Join(t.causes(t.troubles[halted])...)); err != nil {
 		return observer.Limited, err
 	}
 	return observer.Running, nil
+}
+
+// halts returns the error that an operator has paused the group in all topics of s, or nil. If
+// some topics are paused, s is limited. The caller holds mu.
+func (t *status) halts() error {
+	of := t.troubles[halted]
+	if len(of) == 0 || len(of) < t.sub.turns.count() {
+		return nil
+	}
+	if errs := t.causes(of); len(errs) > 1 {
+		return errors.Join(errs...)
+	}
+	return t.causes(of)[0]
 }
 
 // fault returns the errors of all troubles that are faults, in their order. The caller holds
 // mu.
 func (t *status) fault() error {
 	var errs []error
-	for _, err := range t.troubles[:crowded] {
-		if err != nil {
-			errs = append(errs, err)
-		}
+	for _, of := range t.troubles[:crowded] {
+		errs = append(errs, t.causes(of)...)
 	}
 	if len(errs) == 1 {
 		return errs[0]
 	}
 	return errors.Join(errs...)
+}
+
+// mostCauses bounds how many topics a state names for one trouble.
+const mostCauses = 8
+
+// causes returns the errors of a trouble. If s has many topics, they name the topic, and are
+// sorted by it. The caller holds mu.
+func (t *status) causes(of map[*feed]error) (errs []error) {
+	for _, f := range slices.SortedFunc(maps.Keys(of), byTopic) {
+		err := of[f]
+		if f != nil && t.sub.turns != nil {
+			err = fmt.Errorf("topic %s: %w", f.topic, err)
+		}
+		errs = append(errs, err)
+	}
+	if more := len(errs) - mostCauses; more > 0 {
+		errs = append(errs[:mostCauses], fmt.Errorf("%d more topics", more))
+	}
+	return errs
+}
+
+func byTopic(x, y *feed) int {
+	if x == nil || y == nil {
+		return 0
+	}
+	return strings.Compare(x.topic, y.topic)
+}
+
+// forget clears the troubles of a feed that has ended, and ignores later ones.
+func (t *status) forget(f *feed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.ended = true
+	for _, of := range t.troubles {
+		delete(of, f)
+	}
+	t.tell()
 }
 
 // State returns the state of s, and the error that causes it now, if any.

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,24 +48,27 @@ type Batch struct {
 
 // Config of a Subscription. It has no defaults: the caller sets every field.
 type Config struct {
-	Topic, Group   string
-	Mode           Mode
-	Order          Order
-	Start          backend.Start
-	Ephemeral      bool // the group lives with this member; backends that cannot do that keep it after a crash
-	Concurrency    int
-	MaxRedelivered int // the most redelivered events that run at the same time; 0: no limit
-	MaxInFlight    int
-	Limiter        limiter.Limiter
-	Lease          time.Duration
-	Timeout        time.Duration // bounds one run; 0: none
-	Policy         Policy
-	FailAll        bool                        // after an event failed for good, later ones of its key go to the dead-letter topic without a run
-	DeadLetter     string                      // the dead-letter topic; empty: discard
-	MaxReceive     int64                       // bytes; larger messages are dead-lettered
-	Buried         func(dead *backend.Message) // gets each dead letter; may be nil
-	Handle         func(ctx context.Context, r *Run) error
-	Batch          Batch
+	Topic            string   // as the program gave it; one topic, unless Topics is set
+	Topics           []string // names and patterns of topics, see package pattern
+	Group            string
+	Mode             Mode
+	Order            Order
+	Start            backend.Start
+	Ephemeral        bool // the group lives with this member; backends that cannot do that keep it after a crash
+	Concurrency      int
+	MaxRedelivered   int // the most redelivered events that run at the same time; 0: no limit
+	MaxInFlight      int
+	Limiter          limiter.Limiter
+	Lease            time.Duration
+	Timeout          time.Duration // bounds one run; 0: none
+	Policy           Policy
+	FailAll          bool                        // after an event failed for good, later ones of its key go to the dead-letter topic without a run
+	DeadLetter       string                      // the dead-letter topic; empty: discard, unless DeadLetterSuffix is set
+	DeadLetterSuffix string                      // the dead-letter topic of a topic is its name with this suffix
+	MaxReceive       int64                       // bytes; larger messages are dead-lettered
+	Buried           func(dead *backend.Message) // gets each dead letter; may be nil
+	Handle           func(ctx context.Context, r *Run) error
+	Batch            Batch
 }
 
 // Parts of a Subscription, which share all of its data: a runner has the runs of handlers, and
@@ -78,9 +80,9 @@ type (
 
 // A Subscription receives the events of a group and runs a handler for each.
 //
-// It has these goroutines. The fetcher runs from start to the end of the drain. Up to
-// Concurrency workers are started when there is work. The keeper has one while it works. Each
-// queue of the settler has one while it is not empty.
+// It has these goroutines. The fetcher of each topic runs from start to the end of the drain. Up
+// to Concurrency workers are started when there is work. The keeper has one while it works. Each
+// queue of a settler has one while it is not empty.
 type Subscription struct {
 	Config
 	engine   *Engine
@@ -89,17 +91,18 @@ type Subscription struct {
 	runner
 	teller
 
-	attachment atomic.Pointer[attachment]
-	ticks      atomic.Int64 // the last result of tick
-	failing    failing
-	status     status
-	counts     counters
+	ticks   atomic.Int64 // the last result of tick
+	failing failing
+	status  status
+	counts  counters
 
-	book    book
-	fetcher *fetcher
-	settler *settler
-	keeper  keeper
+	book   book
+	feeds  feeds
+	turns  *turns // nil: there is one topic
+	keeper keeper
 
+	ctx      context.Context // done after a drain has begun
+	stop     context.CancelCauseFunc
 	live     context.Context // the context of calls that settle; done when a drain gives up
 	giveUp   context.CancelCauseFunc
 	draining sync.Once
@@ -115,94 +118,49 @@ type Subscription struct {
 
 const attachTimeout = 30 * time.Second
 
-// Subscribe attaches to the group and starts the subscription. ctx bounds attaching. The
-// contexts of handlers have the values of ctx.
+// Subscribe attaches to the group in each of its topics, and starts the subscription. ctx bounds
+// attaching. The contexts of handlers have the values of ctx.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
 	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{}), over: make(chan struct{})}
 	s.runner, s.teller = runner{s}, teller{s}
 	s.ground = ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
+	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.live, s.giveUp = context.WithCancelCause(context.Background())
-	s.fetcher, s.settler = newFetcher(s), newSettler(s)
 	s.status.init(s)
 	s.book.init(s)
 	s.keeper.init(s)
+	s.feeds.init(s)
 	s.Policy.exact = e.limits.Refund
-	if err := s.checkDeadLetter(ctx); err != nil {
-		return nil, err
+	if len(s.elements()) > 1 || s.searches() {
+		s.turns = newTurns(s.reads())
 	}
-	a, err := s.attach(ctx, c.Start)
+	err := s.feeds.openAll(ctx)
+	if err == nil {
+		err = e.join(s)
+	}
 	if err != nil {
-		return nil, err
-	}
-	if err := c.check(a); err != nil {
-		return nil, errors.Join(err, quit(s, a))
-	}
-	s.attachment.Store(a)
-	s.book.Add(a.book)
-	if err := e.join(s); err != nil {
-		_ = quit(s, a) // may fail, because Shutdown closes the backend
+		s.stop(err)
+		if closed := s.feeds.close(); closed != nil && !errors.Is(err, backend.ErrClosed) { // Shutdown closes the backend
+			err = errors.Join(err, closed)
+		}
 		return nil, err
 	}
 	return s, nil
 }
 
+// reads returns how many topics of s may wait in Receive at the same time. Half of the places
+// are left to the topics that have events.
+func (s *Subscription) reads() int {
+	n := max(s.MaxInFlight/2, 1)
+	if r := s.engine.limits.Receivers; r > 0 {
+		n = min(n, r)
+	}
+	return n
+}
+
 func (s *Subscription) start() {
 	s.status.enter(observer.Running, nil)
-	go s.fetcher.fetch()
-}
-
-func (s *Subscription) attach(ctx context.Context, start backend.Start) (a *attachment, err error) {
-	if err := s.engine.declare(ctx, s.Topic); err != nil {
-		return nil, err
-	}
-	var src backend.Source
-	err = driving("Attach", func() (err error) {
-		src, err = s.engine.backend.Attach(ctx, backend.Config{
-			Topic: s.Topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
-			ConfirmAcks: s.Mode != OnSuccess, // a run or a caller waits for the answer
-			Ephemeral:   s.Ephemeral && s.engine.limits.Ephemeral,
-			Notify:      s.notifier.noticed,
-			Instance:    s.engine.instance, Incarnation: s.engine.incarnation,
-		})
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	a = &attachment{source: src, outage: &s.engine.outage}
-	a.delayer, _ = backend.As[backend.Delayer](src)
-	a.extender, _ = backend.As[backend.Extender](src)
-	a.book = &ledger.Source{CanDelay: a.delayer != nil, CanExtend: a.extender != nil, Refunds: a.delayer != nil && s.engine.limits.Refund, Of: a}
-	return a, nil
-}
-
-// quit ends the membership of a. If the group is to live with its member, and the backend cannot
-// delete it then, quit does.
-func quit(s *Subscription, a *attachment) error {
-	err := a.close()
-	admin, ok := backend.As[backend.Admin](s.engine.backend)
-	if !ok || !s.Ephemeral || s.engine.limits.Ephemeral {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), attachTimeout)
-	defer cancel()
-	return errors.Join(err, driving("DeleteGroup", func() error { return admin.DeleteGroup(ctx, s.Topic, s.Group) }))
-}
-
-// checkDeadLetter returns an error if the backend can declare topics and refuses to declare
-// the dead-letter topic.
-func (s *Subscription) checkDeadLetter(ctx context.Context) error {
-	if s.DeadLetter == "" {
-		return nil
-	}
-	declare := func() error {
-		_, err := backend.Declare(ctx, s.engine.backend, s.DeadLetter, backend.Declaration{})
-		return err
-	}
-	if err := driving("Declare", declare); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("dead-letter topic %s: %w", s.DeadLetter, err)
-	}
-	return nil
+	s.feeds.start()
 }
 
 // ErrNeedsExtender means that runs may last longer than a lease, and that the backend
@@ -238,7 +196,7 @@ func (s *Subscription) tick() moment {
 }
 
 // Draining returns a channel that is closed when a drain begins.
-func (s *Subscription) Draining() <-chan struct{} { return s.fetcher.ctx.Done() }
+func (s *Subscription) Draining() <-chan struct{} { return s.ctx.Done() }
 
 // Done returns a channel that is closed when s is drained, or has failed for good.
 func (s *Subscription) Done() <-chan struct{} { return s.ended }

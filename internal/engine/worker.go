@@ -304,7 +304,7 @@ func (x *runner) settle(r result, ctx *runCtx) (v verdict) {
 		if s.Mode != Manual && ctx != nil {
 			ctx.finish()
 		}
-		s.settler.carryOut(r.hold, v, r.err)
+		feedOf(r.hold).settler.carryOut(r.hold, v, r.err)
 	}()
 	v = s.Policy.decide(s, r)
 	return v

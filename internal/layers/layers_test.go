@@ -66,6 +66,7 @@ var rows = []struct {
 	{"internal/engine", everything},
 	{"internal/ledger", everything},
 	{"internal/later", everything},
+	{"internal/pattern", everything},
 	{"limiter", everything},
 	{"limiter/rate", everything},
 	{"observer", everything},

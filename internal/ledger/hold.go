@@ -176,7 +176,7 @@ func (h *Hold) leave() {
 	l := h.Source.ledger
 	switch h.state {
 	case ready:
-		h.Source.line[h.class].remove(h)
+		l.leaveLine(h)
 	case waiting:
 		l.stopsWaiting(h)
 	}

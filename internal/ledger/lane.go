@@ -111,7 +111,7 @@ func (s *Source) joinLane(h *Hold, n *lane) {
 	}
 	s.ledger.waits(h)
 	if head := n.head; head != nil && head.state == ready && h.Delivery.Position < head.Delivery.Position {
-		s.line[head.class].remove(head)
+		s.ledger.leaveLine(head)
 		n.remove(head)
 		s.ledger.waits(head)
 	}
@@ -137,8 +137,7 @@ func (x *order) waits(h *Hold) {
 		n.queue = slices.Insert(n.queue, i, h)
 	}
 	if h.parked {
-		l.parked++
-		l.parkedBytes += int64(h.size)
+		l.parks(h, 1)
 	} else {
 		l.blocked++
 		if n != nil {
@@ -159,9 +158,8 @@ func (x *order) stopsWaiting(h *Hold) {
 		n.queue = slices.Delete(n.queue, i, i+1)
 	}
 	if h.parked {
-		l.parked--
-		l.parkedBytes -= int64(h.size)
-		l.uncrowd()
+		l.parks(h, -1)
+		l.uncrowd(h.Source)
 	} else {
 		l.blocked--
 		if n != nil {
@@ -200,7 +198,7 @@ func (x *order) admit(h *Hold) {
 	l := x.ledger
 	h.state = ready
 	h.class = l.classOf(h)
-	h.Source.line.add(h)
+	l.enterLine(h, false)
 }
 
 // leaveLane lets the next message of the key of h run.

@@ -35,6 +35,18 @@ func (x *leasing) extend(Moment) {
 	}
 }
 
+// Holding returns the sources that have Holds.
+func (x *leasing) Holding() (sources []*Source) {
+	last, known := (*Source)(nil), map[*Source]bool{}
+	for _, h := range x.ledger.held {
+		if s := h.Source; s != last && !known[s] {
+			last, known[s] = s, true
+			sources = append(sources, s)
+		}
+	}
+	return sources
+}
+
 // Keepable returns the Holds of s whose leases are to be extended. The caller calls Answered
 // for each.
 func (x *leasing) Keepable(s *Source) (hs []*Hold) {

@@ -10,7 +10,8 @@
 // [Source] is one attachment to a group, with its own messages and order.
 //
 //	hold.go      the states of a Hold; Release and Lose end it
-//	source.go    messages arrive, and how many more are wanted
+//	source.go    messages arrive, of one or more sources
+//	room.go      how many more are wanted, and whose fetcher may read
 //	lane.go      the order of a key (stub.go: messages that are away; park.go: too many that wait)
 //	line.go      which Hold is next
 //	worker.go    workers take Holds (slice.go), and report results (runs.go)
@@ -76,12 +77,13 @@ type Ledger struct {
 	order
 	intake
 
-	alarms   alarms
-	held     []*Hold
-	free     []*Hold // to be used again
-	sources  []*Source
-	dice     func(n int) int
-	rotation int // the source whose ready Hold is next
+	alarms  alarms
+	held    []*Hold
+	free    []*Hold // to be used again
+	sources []*Source
+	lines   []*Source // sources with Holds in their line, and perhaps others: see lining
+	waiting []*Source // sources whose fetcher waits for room
+	dice    func(n int) int
 
 	closed      bool // no further Hold is started
 	interrupted bool // a drain has cancelled the handlers
@@ -100,6 +102,8 @@ type Ledger struct {
 	chasing     int           // overflows that are given back without a delay; nothing is read meanwhile
 	crowded     bool          // nothing is read until fewer Holds are parked
 	running     [classes]int  // Holds of each class that a worker has
+	lined       [classes]int  // Holds of each class in the lines of all sources
+	asked       int           // Source.asked of all sources
 	average     time.Duration // of a run; 0: not measured
 	reading     time.Duration // average length of a Receive that returned all it asked for
 
@@ -232,21 +236,17 @@ func (l *Ledger) Close() {
 
 // finishes reports whether a batch is left that is handled although l is closed.
 func (l *Ledger) finishes() bool {
-	return l.Batch.Size > 0 && !l.interrupted && slices.ContainsFunc(l.sources, func(s *Source) bool { return l.startable(s) > 0 })
+	return l.Batch.Size > 0 && !l.interrupted && l.startable() > 0
 }
 
-// Revoke is not called yet: a subscription has one source at a time, and Replace changes it. It
-// lets no further Hold of s start, and gives back the Holds of s that have not
+// Revoke lets no further Hold of s start, and gives back the Holds of s that have not
 // started. Other Holds of s stay until they are settled. The other sources do not notice.
 func (l *Ledger) Revoke(s *Source) {
 	s.revoked = true
 	l.giveBackUnstarted(s, false)
 	l.sources = slices.DeleteFunc(l.sources, func(o *Source) bool { return o == s })
-}
-
-// Holds reports whether a Hold of s is left.
-func (l *Ledger) Holds(s *Source) bool {
-	return slices.ContainsFunc(l.held, func(h *Hold) bool { return h.Source == s })
+	l.waiting = slices.DeleteFunc(l.waiting, func(o *Source) bool { return o == s })
+	l.Unread(s)
 }
 
 // giveBackUnstarted gives back the Holds of s that have not started; nil: of all sources. The

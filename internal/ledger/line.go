@@ -41,22 +41,82 @@ func (x *crew) mayRun(c class) bool {
 // order of receipt.
 type line [classes]queue
 
-func (l *line) add(h *Hold) { l[h.class].push(h) }
+func (l *line) empty() bool {
+	for c := range l {
+		if l[c].len() > 0 {
+			return false
+		}
+	}
+	return true
+}
 
-// startable returns how many Holds of s a worker may take now.
-func (x *crew) startable(s *Source) (n int) {
+// enterLine puts h, which is ready, into the line of its source: before all others if first is
+// set, and otherwise behind them.
+func (x *crew) enterLine(h *Hold, first bool) {
+	l, s := x.ledger, h.Source
+	if q := &s.line[h.class]; first {
+		q.unshift(h)
+	} else {
+		q.push(h)
+	}
+	l.lined[h.class]++
+	if !s.lines {
+		s.lines = true
+		l.lines = append(l.lines, s)
+	}
+}
+
+// leaveLine takes h out of the line of its source.
+func (x *crew) leaveLine(h *Hold) {
+	if h.Source.line[h.class].remove(h) {
+		x.ledger.lined[h.class]--
+	}
+}
+
+// lining returns the sources with Holds in their line.
+func (x *crew) lining() []*Source {
 	l := x.ledger
-	for c := range s.line {
-		if s.line[c].len() > 0 && l.mayRun(class(c)) {
-			n += s.line[c].len()
+	l.lines = slices.DeleteFunc(l.lines, func(s *Source) bool {
+		s.lines = !s.line.empty()
+		return !s.lines
+	})
+	return l.lines
+}
+
+// startable returns how many Holds a worker may take now.
+func (x *crew) startable() (n int) {
+	l := x.ledger
+	for c, some := range l.lined {
+		if some > 0 && l.mayRun(class(c)) {
+			n += some
 		}
 	}
 	return n
 }
 
-// pick takes the next Hold to run of s; nil: there is none. Redelivered Holds come first. A
-// suspect and a fresh Hold have equal chances, because a suspect may end the process.
+// startableOf returns how many of the Holds of s a worker may take now.
+func (x *crew) startableOf(s *Source) (n int) {
+	l := x.ledger
+	for c := range s.line {
+		if some := s.line[c].len(); some > 0 && l.mayRun(class(c)) {
+			n += some
+		}
+	}
+	return n
+}
+
+// pick takes the next Hold to run of s; nil: there is none.
 func (x *crew) pick(s *Source) *Hold {
+	h := x.choose(s)
+	if h != nil {
+		x.ledger.lined[h.class]--
+	}
+	return h
+}
+
+// choose is pick without the count. Redelivered Holds come first. A suspect and a fresh Hold
+// have equal chances, because a suspect may end the process.
+func (x *crew) choose(s *Source) *Hold {
 	l := x.ledger
 	q := &s.line
 	switch {
@@ -116,8 +176,11 @@ func (q *queue) take(i int) *Hold {
 	return h
 }
 
-func (q *queue) remove(h *Hold) {
-	if i := slices.Index(q.items[q.head:], h); i >= 0 {
+// remove reports whether h was in q.
+func (q *queue) remove(h *Hold) bool {
+	i := slices.Index(q.items[q.head:], h)
+	if i >= 0 {
 		q.take(i)
 	}
+	return i >= 0
 }

@@ -76,8 +76,7 @@ func (x *order) park(h *Hold) {
 		h.lane.placed--
 	}
 	h.parked = true
-	l.parked++
-	l.parkedBytes += int64(h.size)
+	l.parks(h, 1)
 	l.Out.Freed.Settled++ // its bytes are released with it
 	if !l.crowded && l.isCrowded() && (!h.Source.Refunds || h.lane == nil || h.lane.head != nil && h.lane.head.Attempt == 1) {
 		l.setCrowded(true)
@@ -92,10 +91,21 @@ func (x *order) isCrowded() bool {
 	return l.parked >= l.MaxParked || l.parkedBytes >= maxParkedBytes
 }
 
-// uncrowd lets reading go on when there is room again for parked Holds.
-func (x *order) uncrowd() {
-	if l := x.ledger; l.crowded && !l.isCrowded() {
+// parks counts h as parked, or with -1 no longer.
+func (x *order) parks(h *Hold, n int) {
+	l := x.ledger
+	l.parked += n
+	h.Source.parked += n
+	l.parkedBytes += int64(n) * int64(h.size)
+}
+
+// uncrowd lets reading go on when there is room again for parked Holds, or none of s is parked.
+func (x *order) uncrowd(s *Source) {
+	switch l := x.ledger; {
+	case l.crowded && !l.isCrowded():
 		l.setCrowded(false)
+	case l.crowded && s.parked == 0:
+		l.room(s)
 	}
 }
 

@@ -212,7 +212,7 @@ func (x *settlements) rest(h *Hold, due Moment, counts bool) {
 	}
 	n := h.lane
 	if h.state == ready {
-		h.Source.line[h.class].remove(h)
+		l.leaveLine(h)
 	}
 	if n != nil {
 		n.remove(h)

@@ -3,14 +3,13 @@ package ledger
 // hasWork reports whether a worker may take Holds. A batch that is not full waits.
 func (x *crew) hasWork() bool {
 	l := x.ledger
-	n := 0
+	n := l.startable()
+	if n == 0 || l.Batch.Size == 0 {
+		return n > 0
+	}
 	bytes := int64(0)
 	oldest := Moment(0)
-	for _, s := range l.sources {
-		some := l.startable(s)
-		if n += some; some == 0 || l.Batch.Size == 0 {
-			continue
-		}
+	for _, s := range l.lining() {
 		for c := range s.line {
 			q := &s.line[c]
 			if q.len() == 0 || !l.mayRun(class(c)) {
@@ -27,8 +26,8 @@ func (x *crew) hasWork() bool {
 			}
 		}
 	}
-	if n == 0 || n >= l.Batch.Size || l.Batch.Bytes > 0 && bytes >= l.Batch.Bytes {
-		return n > 0
+	if n >= l.Batch.Size || l.Batch.Bytes > 0 && bytes >= l.Batch.Bytes {
+		return true
 	}
 	if due := oldest.Plus(l.Batch.Wait); due > l.Now && !l.closed {
 		l.by(&l.gather, due)
@@ -41,9 +40,11 @@ func (x *crew) hasWork() bool {
 // has ended.
 func (x *crew) pickAny() *Hold {
 	l := x.ledger
-	for range l.sources {
-		s := l.sources[l.rotation%len(l.sources)]
-		l.rotation++
+	lines := l.lining()
+	for range lines {
+		s, last := lines[0], len(lines)-1
+		copy(lines, lines[1:])
+		lines[last] = s
 		for h := l.pick(s); h != nil; h = l.pick(s) {
 			if h.until > l.Now {
 				return h
@@ -63,7 +64,7 @@ func (x *crew) start(h *Hold, w *Worker, n int) {
 }
 
 // putBack undoes pickAny.
-func (x *crew) putBack(h *Hold) { h.Source.line[h.class].unshift(h) }
+func (x *crew) putBack(h *Hold) { x.ledger.enterLine(h, true) }
 
 // takeSlice returns Holds for about a millisecond of work, but leaves some for other workers.
 // Messages of a key may follow each other in it. Where keys permit, it is in the order of
@@ -133,10 +134,7 @@ func (x *crew) sliceLen() int {
 	if l.Single || l.average == 0 || l.average > sliceTime {
 		return 1
 	}
-	ready := 0
-	for _, s := range l.sources {
-		ready += l.startable(s)
-	}
+	ready := l.startable()
 	others := max(l.Concurrency-l.working-1, 0)
 	return max(min(int(sliceTime/l.average), mostSlice, (ready+others)/(others+1)), 1)
 }

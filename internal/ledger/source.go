@@ -22,6 +22,9 @@ type Source struct {
 	late    []string         // positions of late acknowledgements, see ackedLate
 	last    string           // the highest position received
 	waits   bool             // its fetcher waits for room
+	lines   bool             // Ledger.lines has it
+	parked  int              // its Holds without a place
+	asked   int              // messages that the Receive under way asks for, if Ledger.asked counts them
 	barren  uint8            // how many of the last Receives brought nothing that may run
 	revoked bool
 }
@@ -44,6 +47,8 @@ func (x *intake) Replace(old, s *Source, fresh bool, why error) (lost int) {
 			l.sources[i] = s
 		}
 	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(o *Source) bool { return o == old })
+	l.Unread(old)
 	s.ledger, s.last, s.lanes, s.memory = l, old.last, map[string]*lane{}, old.memory
 	if fresh {
 		s.last, s.memory = "", map[string]*memo{}
@@ -123,6 +128,7 @@ func (s *Source) note(r Receipt) {
 // Put takes the messages of a Receive.
 func (x *intake) Put(s *Source, r Receipt) {
 	l := x.ledger
+	l.asked, s.asked = l.asked-s.asked, 0
 	highest, fresh := "", false
 	var touched []*lane
 	until := r.Asked.Plus(l.Lease)
@@ -167,12 +173,13 @@ func (x *intake) Put(s *Source, r Receipt) {
 	for _, h := range r.Holds {
 		l.park(h)
 	}
-	if s.barren = min(s.barren+1, mostBarren); len(r.Holds) == 0 || l.startable(s) > 0 {
+	if s.barren = min(s.barren+1, mostBarren); len(r.Holds) == 0 || l.startableOf(s) > 0 {
 		s.barren = 0
 	}
 	l.spill(s)
 	l.rouse()
 	l.watchHoard()
+	l.roomForAll()
 }
 
 const (
@@ -183,73 +190,13 @@ const (
 	hoardTime  = time.Second            // a Hold that no worker can take for so long is given back
 )
 
-// Read notes how long a Receive took that brought all it had asked for.
-func (x *intake) Read(took time.Duration) {
-	l := x.ledger
-	if l.reading == 0 {
-		l.reading = took
-	}
-	l.reading += (took - l.reading) / 8
-}
-
-// Wanted returns how many messages the fetcher of s may ask for. If it is 0, an effect Room
-// follows. While many Holds are ready it is 0, so that reads are large.
-func (x *intake) Wanted(s *Source) int {
-	l := x.ledger
-	n := l.wanted(s)
-	s.waits = n == 0
-	return n
-}
-
-// wanted is Wanted without a note that the fetcher waits. Each condition under which it returns 0
-// needs a call of room when the condition ends, or the fetcher sleeps for ever.
-func (x *intake) wanted(s *Source) int {
-	l := x.ledger
-	if l.closed || s.revoked || l.crowded || l.chasing > 0 {
-		return 0
-	}
-	free := (l.Concurrency - l.working) * max(l.Batch.Size, 1)
-	has := l.startable(s)
-	if l.Order == Total && len(s.lanes) > 0 { // no other message can run
-		has, free = has+l.blocked+l.parked, free+l.working
-	}
-	ahead := l.ahead(s)
-	if has >= free && has > ahead/2 {
-		return 0
-	}
-	return min(max(free+ahead-has, 0)<<s.barren, maxRead)
-}
-
-// ahead returns how many messages may be prefetched: as many as the workers can start while
-// two Receives go on, and at least one for each worker. It is 0 if no run was measured yet,
-// or if leases cannot be extended.
-func (x *intake) ahead(s *Source) int {
-	l := x.ledger
-	if l.average == 0 || !s.CanExtend {
-		return 0
-	}
-	most := time.Duration(l.Concurrency) * mostAhead / l.average
-	n := time.Duration(l.Concurrency) * min(2*max(l.reading, leastAhead/2), mostAhead) / l.average
-	size := l.Concurrency * max(l.Batch.Size, 1)
-	return min(int(min(max(n, time.Duration(size)), most)), l.MaxInFlight)
-}
-
-// room wakes the fetcher of s if it waits for room and may read now.
-func (x *intake) room(s *Source) {
-	l := x.ledger
-	if s.waits && l.wanted(s) > 0 {
-		s.waits = false
-		l.do(Effect{Kind: Room, Source: s})
-	}
-}
-
 // watchHoard lets giveBackHoard look when the first Hold in a line has waited for hoardTime.
 func (x *intake) watchHoard() {
 	l := x.ledger
-	if l.hoard.at != 0 {
+	if l.hoard.at != 0 || l.working < l.Concurrency && (l.lined[redelivered] == 0 || l.mayRun(redelivered)) {
 		return
 	}
-	for _, s := range l.sources {
+	for _, s := range l.lining() {
 		for c := range s.line {
 			if q := &s.line[c]; class(c) != suspect && q.len() > 0 && (s.CanDelay || s.CanExtend) && (l.working >= l.Concurrency || !l.mayRun(class(c))) {
 				l.by(&l.hoard, max(q.first().came.Plus(hoardTime), l.Now.Plus(hoardTime/4)))
@@ -262,7 +209,7 @@ func (x *intake) watchHoard() {
 // member may be idle. It raises the average, so that less is prefetched.
 func (x *intake) giveBackHoard(now Moment) {
 	l := x.ledger
-	for _, s := range l.sources {
+	for _, s := range slices.Clone(l.lining()) {
 		for c := range s.line {
 			l.giveBackQueue(s, class(c), now)
 		}

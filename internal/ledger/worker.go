@@ -157,13 +157,6 @@ func (x *crew) Gone(w *Worker) {
 	l.rouse()
 }
 
-func (x *intake) roomForAll() {
-	l := x.ledger
-	for _, s := range l.sources {
-		l.room(s)
-	}
-}
-
 // leaveBusy ends the slice of w.
 func (x *crew) leaveBusy(w *Worker) {
 	l := x.ledger
@@ -215,11 +208,7 @@ func (x *crew) rouse() {
 // worker costs more.
 func (x *crew) littleWork() bool {
 	l := x.ledger
-	n := 0
-	for _, s := range l.sources {
-		n += l.startable(s)
-	}
-	return l.average > 0 && time.Duration(n)*l.average < wakeFor
+	return l.average > 0 && time.Duration(l.startable())*l.average < wakeFor
 }
 
 // wakeAnother wakes a worker for Holds that have waited for others.

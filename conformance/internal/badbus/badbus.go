@@ -30,6 +30,7 @@ type Saboteur struct {
 	recur     func(b *Bus, ctx context.Context, r eventbus.Recurring) error
 	ends      func(b *Bus, ctx context.Context, topic string, ids []string) ([]bool, error)
 	pauses    func(b *Bus, ctx context.Context, topic, id string, paused bool) error
+	topics    func(b *Bus, ctx context.Context, o eventbus.SubscribeOptions, h eventbus.Handler) (*eventbus.Subscription, error) // if o.Topics is set
 	handler   func(b *Bus, topic string, next eventbus.Handler) eventbus.Handler
 	manual    func(next eventbus.ManualHandler) eventbus.ManualHandler
 	bounds    func(*eventbus.Batch)
@@ -40,7 +41,7 @@ type Saboteur struct {
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, each)
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, each, spreading)
 }
 
 // Find returns the saboteur with the given name, or false if there is none.
@@ -107,6 +108,9 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeO
 	}
 	if b.s.handler != nil {
 		h = b.s.handler(b, topic, h)
+	}
+	if b.s.topics != nil && len(o.Topics) > 0 {
+		return b.s.topics(b, ctx, o, h)
 	}
 	if b.s.Name == "bus-mends-names" {
 		topic, o.Group, o.DeadLetter = mend(topic), mend(o.Group), mend(o.DeadLetter)

@@ -53,7 +53,7 @@ func TestFailing(t *testing.T) {
 		require.Equal(t, 2, total)
 		never := list[0]
 		require.Equal(t, eventbus.Failing{
-			ID: "never", Key: "never", Type: "order.placed", Position: never.Position, Attempt: 1, MaxAttempts: 3,
+			Topic: "orders", ID: "never", Key: "never", Type: "order.placed", Position: never.Position, Attempt: 1, MaxAttempts: 3,
 			Due: start.Add(time.Second + time.Minute), Error: "charge: the bank is closed", Class: "bank",
 		}, never)
 		require.Equal(t, "heals", list[1].ID)

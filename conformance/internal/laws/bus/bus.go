@@ -13,5 +13,6 @@ func Laws() []law.Law {
 		publishLaws, deliverLaws, leaseLaws, instanceLaws, retryLaws, policyLaws, letterLaws, redriveLaws, orderLaws, modeLaws, batchLaws,
 		lifeLaws, limitLaws, faultLaws, lostLaws, stayLaws, middlewareLaws,
 		behindLaws, starveLaws, stuckLaws, hangingLaws, handOverLaws, scheduleLaws, recurringLaws, eachLaws,
+		topicLaws,
 	)
 }

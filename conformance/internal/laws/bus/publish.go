@@ -138,9 +138,11 @@ var publishLaws = []law.Law{
 			e.Start()
 			for _, name := range []string{"", "a b", "a*", "a.>", "a..b", ".a", "a.", "a{b}", "a}b", "a\r\nb", "ä", "a/b", "a:b", strings.Repeat("x", 201)} {
 				field(e, "topic", e.Bus.Publish(e.Context(), name, &eventbus.Event{}))
-				_, err := e.Bus.Subscribe(e.Context(), name, eventbus.SubscribeOptions{Group: "g", DeadLetter: "dead"}, buslaw.Succeed)
-				field(e, "topic", err)
-				_, err = e.Bus.Subscribe(e.Context(), law.Topic, eventbus.SubscribeOptions{Group: name}, buslaw.Succeed)
+				if name != "a.>" { // it is a pattern
+					_, err := e.Bus.Subscribe(e.Context(), name, eventbus.SubscribeOptions{Group: "g", DeadLetter: "dead"}, buslaw.Succeed)
+					field(e, "topic", err)
+				}
+				_, err := e.Bus.Subscribe(e.Context(), law.Topic, eventbus.SubscribeOptions{Group: name}, buslaw.Succeed)
 				field(e, "SubscribeOptions.Group", err)
 				if name != "" {
 					_, err = e.Bus.Subscribe(e.Context(), law.Topic, eventbus.SubscribeOptions{Group: "g", DeadLetter: name}, buslaw.Succeed)

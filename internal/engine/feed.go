@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// A feed is one topic of a subscription. It has its own attachment to the group, fetcher and
+// settler, so that a topic that fails delays no other. The feeds of a subscription share its
+// ledger, workers, keeper, limiter and counts.
+type feed struct {
+	sub        *Subscription
+	topic      string
+	deadLetter string        // the dead-letter topic; empty: discard
+	found      bool          // by a pattern: the feed ends if the topic is deleted
+	start      backend.Start // where its group begins if it is new
+
+	attachment atomic.Pointer[attachment] // nil until open has succeeded
+	gathering  *gathering                 // of the groups that have found the topic; nil: there is none
+	fetcher    *fetcher
+	settler    *settler
+
+	gathers bool // acknowledgements wait for a flush; the book's lock guards it
+	ended   bool // its topic was deleted; the lock of the status guards it
+}
+
+func newFeed(s *Subscription, topic string, start backend.Start, found bool) *feed {
+	f := &feed{sub: s, topic: topic, deadLetter: s.deadLetter(topic), start: start, found: found}
+	f.fetcher, f.settler = newFetcher(f), newSettler(f)
+	return f
+}
+
+// feedOf returns the feed whose attachment has received h.
+func feedOf(h *Hold) *feed { return attachmentOf(h).feed }
+
+func attachmentOf(h *Hold) *attachment { return attachmentIn(h.Source) }
+
+func attachmentIn(s *ledger.Source) *attachment { return s.Of.(*attachment) }
+
+func (f *feed) about() observer.About {
+	return observer.About{Topic: f.topic, Group: f.sub.Group}
+}
+
+// open attaches to the group.
+func (f *feed) open(ctx context.Context) error {
+	if err := f.checkDeadLetter(ctx); err != nil {
+		return err
+	}
+	a, err := f.attach(ctx, f.start)
+	if err != nil {
+		return err
+	}
+	if err := f.sub.check(a); err != nil {
+		return errors.Join(err, a.close())
+	}
+	f.attachment.Store(a)
+	f.sub.book.lock()
+	f.sub.book.Add(a.book)
+	f.sub.book.unlock()
+	return nil
+}
+
+// quit ends the membership. If the group is to live with its member, and the backend cannot
+// delete it then, quit does.
+func (f *feed) quit() error {
+	a, s := f.attachment.Load(), f.sub
+	if a == nil {
+		return nil
+	}
+	err := a.close()
+	admin, ok := backend.As[backend.Admin](s.engine.backend)
+	if !ok || !s.Ephemeral || s.engine.limits.Ephemeral {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attachTimeout)
+	defer cancel()
+	return errors.Join(err, driving("DeleteGroup", func() error { return admin.DeleteGroup(ctx, f.topic, s.Group) }))
+}
+
+func (f *feed) attach(ctx context.Context, start backend.Start) (a *attachment, err error) {
+	s := f.sub
+	if err := s.engine.declare(ctx, f.topic); err != nil {
+		return nil, err
+	}
+	var src backend.Source
+	err = driving("Attach", func() (err error) {
+		src, err = s.engine.backend.Attach(ctx, backend.Config{
+			Topic: f.topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
+			ConfirmAcks: s.Mode != OnSuccess, // a run or a caller waits for the answer
+			Ephemeral:   s.Ephemeral && s.engine.limits.Ephemeral,
+			Notify:      s.notifier.noticed,
+			Instance:    s.engine.instance, Incarnation: s.engine.incarnation,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a = &attachment{feed: f, source: src, outage: &s.engine.outage}
+	a.delayer, _ = backend.As[backend.Delayer](src)
+	a.extender, _ = backend.As[backend.Extender](src)
+	a.book = &ledger.Source{CanDelay: a.delayer != nil, CanExtend: a.extender != nil, Refunds: a.delayer != nil && s.engine.limits.Refund, Of: a}
+	return a, nil
+}
+
+// checkDeadLetter returns an error if the backend can declare topics and refuses to declare
+// the dead-letter topic.
+func (f *feed) checkDeadLetter(ctx context.Context) error {
+	if f.deadLetter == "" {
+		return nil
+	}
+	err := backend.CheckName(f.deadLetter) // with a suffix, the name may be too long
+	if err == nil {
+		err = driving("Declare", func() error {
+			_, err := backend.Declare(ctx, f.sub.engine.backend, f.deadLetter, backend.Declaration{})
+			return err
+		})
+	}
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("dead-letter topic %s: %w", f.deadLetter, err)
+	}
+	return nil
+}
+
+// gone ends a feed whose topic was deleted. The leases of its Holds are lost because of why.
+func (f *feed) gone(why error) {
+	s := f.sub
+	s.engine.leaveTopic(f.topic, s.Group) // first, because Maintain would take the end of the group for a fault
+	lost := 0
+	if a := f.attachment.Load(); a != nil {
+		s.book.lock()
+		lost = s.book.LoseAll(a.book, why)
+		s.book.Revoke(a.book)
+		s.book.unlock()
+		_ = a.close() // may fail, because the group is gone
+	}
+	s.feeds.remove(f)
+	s.status.forget(f)
+	s.notifier.noticed(backend.Notice{
+		Topic: f.topic, Group: s.Group, Err: why,
+		Text: fmt.Sprintf("the topic was deleted and left the subscription %s; %d of its events were held here", s.Topic, lost),
+	})
+}

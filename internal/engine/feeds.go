@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// feeds are the feeds of a subscription.
+type feeds struct {
+	sub      *Subscription
+	fetching sync.WaitGroup // the goroutines of all fetchers
+	opening  chan struct{}  // has a value for each attach under way, at most openAtOnce
+
+	mu      sync.Mutex
+	byTopic map[string]*feed
+	resumed chan struct{} // open while the subscription is paused, closed otherwise
+}
+
+// openAtOnce bounds how many topics of a subscription are attached at the same time.
+const openAtOnce = 16
+
+func (l *feeds) init(s *Subscription) {
+	l.sub, l.byTopic = s, map[string]*feed{}
+	l.opening, l.resumed = make(chan struct{}, openAtOnce), make(chan struct{})
+	close(l.resumed)
+}
+
+// openAll opens feeds for the topics that s has when it begins. A topic that a pattern has
+// found may fail: its fetcher then tries again. If another one fails, openAll returns its error.
+func (l *feeds) openAll(ctx context.Context) error {
+	s := l.sub
+	all := map[string]*feed{}
+	for _, name := range s.names() {
+		all[name] = newFeed(s, name, s.Start, false)
+	}
+	if s.searches() {
+		topics, err := s.engine.discovery.list(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range topics {
+			if all[name] == nil && s.Matches(name) {
+				all[name] = newFeed(s, name, s.Start, true)
+			}
+		}
+	}
+	l.byTopic = all // nobody else uses it yet
+	return firstOf(l.each(func(f *feed) error {
+		err := f.open(ctx)
+		if err != nil && f.found && ctx.Err() == nil && !errors.Is(err, ErrNeedsExtender) {
+			f.fetcher.tell(err)
+			return nil
+		}
+		if err != nil && s.turns != nil {
+			err = fmt.Errorf("topic %s: %w", f.topic, err)
+		}
+		return err
+	}))
+}
+
+// firstOf returns the first of the errors that are not nil.
+func firstOf(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls do for each feed, for at most openAtOnce at the same time, and returns the results. A
+// single feed needs no goroutine.
+func (l *feeds) each(do func(f *feed) error) []error {
+	all := l.all()
+	if len(all) == 1 {
+		return []error{do(all[0])}
+	}
+	errs := make([]error, len(all))
+	var calls sync.WaitGroup
+	for i, f := range all {
+		l.opening <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-l.opening }()
+			errs[i] = do(f)
+		})
+	}
+	calls.Wait()
+	return errs
+}
+
+// close closes all attachments.
+func (l *feeds) close() error {
+	errs := l.each((*feed).quit)
+	return errors.Join(errs...)
+}
+
+// halt lets no fetcher begin another Receive, because the subscription has failed.
+func (l *feeds) halt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hold()
+}
+
+// hold ends the Receives under way, and lets none begin until resumed is closed. The caller
+// holds mu.
+func (l *feeds) hold() {
+	if !isClosed(l.resumed) {
+		return
+	}
+	l.resumed = make(chan struct{})
+	for _, f := range l.byTopic {
+		if f.fetcher.pause != nil {
+			f.fetcher.pause()
+		}
+	}
+}
+
+// start starts the fetchers.
+func (l *feeds) start() {
+	for _, f := range l.all() {
+		l.fetching.Go(f.fetcher.fetch)
+	}
+}
+
+// found adds a feed for each of topics that matches and has none, unless a drain has begun. The
+// caller starts them. It calls the engine with the lock of l, and no other function takes these
+// locks in the other order.
+func (l *feeds) found(topics []string) (news []*feed) {
+	s := l.sub
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range topics {
+		if s.ctx.Err() != nil || l.byTopic[name] != nil || !s.Matches(name) {
+			continue
+		}
+		f := newFeed(s, name, backend.StartEarliest, true) // it has appeared since Subscribe
+		f.fetcher.brought = 1                              // it has events, which should wait for no round
+		l.byTopic[name] = f
+		s.engine.joinTopic(name, s)
+		news = append(news, f)
+	}
+	s.turns.share(len(l.byTopic))
+	return news
+}
+
+// startFound starts the fetcher of a feed that was found, unless a drain has begun.
+func (l *feeds) startFound(f *feed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sub.ctx.Err() == nil {
+		l.fetching.Go(f.fetcher.fetch)
+	} else {
+		f.gathering.arrive()
+	}
+}
+
+func (l *feeds) remove(f *feed) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.byTopic, f.topic)
+	l.sub.turns.share(len(l.byTopic))
+}
+
+// all returns the feeds, sorted by topic.
+func (l *feeds) all() []*feed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := make([]*feed, 0, len(l.byTopic))
+	for _, topic := range slices.Sorted(maps.Keys(l.byTopic)) {
+		list = append(list, l.byTopic[topic])
+	}
+	return list
+}
+
+// Topics returns the topics to which s is attached now, sorted.
+func (s *Subscription) Topics() (topics []string) {
+	for _, f := range s.feeds.all() {
+		if f.attachment.Load() != nil {
+			topics = append(topics, f.topic)
+		}
+	}
+	return topics
+}
+
+// Pause stops receiving events until Resume. Held events are still handled.
+func (s *Subscription) Pause() {
+	l := &s.feeds
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !isClosed(l.resumed) {
+		return
+	}
+	l.hold()
+	s.status.enter(observer.Paused, nil) // before unlock, so that a later Resume wins
+}
+
+// Resume ends a Pause.
+func (s *Subscription) Resume() {
+	l := &s.feeds
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if isClosed(l.resumed) {
+		return
+	}
+	close(l.resumed)
+	s.status.enter(observer.Running, nil)
+}

@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// wanted returns how many messages the ledger wants now. If it wants none, room gets a value
+// later.
+func (f *fetcher) wanted() int {
+	b := &f.sub.book
+	b.lock()
+	defer b.unlock()
+	return b.Wanted(f.attachment.Load().book)
+}
+
+// awaitRoom waits until the ledger wants messages, and returns how many. It returns 0 when
+// ctx is done.
+func (f *fetcher) awaitRoom(ctx context.Context) int {
+	for ctx.Err() == nil {
+		if n := f.wanted(); n > 0 {
+			return n
+		}
+		select {
+		case <-f.room:
+		case <-ctx.Done():
+		}
+	}
+	return 0
+}
+
+// reserve returns how many of n messages a Receive in the turn own asks for. It will probably
+// bring as many as the one before it, so that other topics have less room meanwhile. Room for one
+// message is not reserved: most Receives wait for one.
+func (f *fetcher) reserve(own *turn, n int) int {
+	if !own.busy {
+		return 1
+	}
+	b := &f.sub.book
+	b.lock()
+	defer b.unlock()
+	b.Asking(f.attachment.Load().book, max(min(n, f.brought)-1, 0))
+	return n
+}
+
+// acquire asks the limiter for places. If it has to wait, Receives of other topics may end for
+// it.
+func (f *fetcher) acquire(ctx context.Context, n int) (g limiter.Grant, err error) {
+	if f.sub.turns == nil {
+		return f.sub.Limiter.Acquire(ctx, n)
+	}
+	g, err = f.sub.Limiter.Acquire(atOnce, n)
+	if _, waits := errors.AsType[*limiter.WaitError](err); g.Messages > 0 || waits {
+		return g, err
+	}
+	f.sub.turns.hungers(func() { g, err = f.sub.Limiter.Acquire(ctx, n) })
+	return g, err
+}
+
+// atOnce is a context that is done, for a call that must not wait.
+var atOnce = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// awaitGrant waits for room in the ledger and for the limiter. It returns how many messages the
+// fetcher may receive; none if ctx is done or the limiter grants none. Of several topics, one
+// without events asks for one message, so that its Receive takes little room while it waits.
+func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
+	n := f.wanted()
+	if n == 0 && own != nil && f.sub.Order == Total {
+		return limiter.Grant{}
+	}
+	if n == 0 {
+		f.sub.turns.hungers(func() { n = f.awaitRoom(ctx) })
+	}
+	if n == 0 {
+		return limiter.Grant{}
+	}
+	if own != nil {
+		n = f.reserve(own, n)
+	}
+	granted, err := f.acquire(ctx, n)
+	if err == nil {
+		f.sub.status.clear(limited, nil)
+		f.sub.status.clear(noPlace, nil)
+	}
+	if err == nil || ctx.Err() != nil {
+		return granted
+	}
+	if w, ok := errors.AsType[*limiter.WaitError](err); ok {
+		f.sub.status.trouble(limited, nil, err)
+		sleep(ctx, max(time.Until(w.Until), emptyRead))
+		return granted
+	}
+	err = fmt.Errorf("limiter: %w", err)
+	f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
+	f.sub.status.trouble(noPlace, nil, err)
+	sleep(ctx, time.Second)
+	return granted
+}
+
+// unread frees the room that reserve has reserved for a Receive without deliveries.
+func (f *fetcher) unread(a *attachment) {
+	b := &f.sub.book
+	b.lock()
+	defer b.unlock()
+	b.Unread(a.book)
+}

@@ -1,0 +1,110 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+)
+
+// Read notes how long a Receive took that brought all it had asked for.
+func (x *intake) Read(took time.Duration) {
+	l := x.ledger
+	if l.reading == 0 {
+		l.reading = took
+	}
+	l.reading += (took - l.reading) / 8
+}
+
+// Wanted returns how many messages the fetcher of s may ask for. If it is 0, an effect Room
+// follows. While many Holds are ready it is 0, so that reads are large.
+func (x *intake) Wanted(s *Source) int {
+	l := x.ledger
+	n := l.wanted(s)
+	if waits := n == 0; waits != s.waits {
+		l.await(s, waits)
+	}
+	return n
+}
+
+func (x *intake) await(s *Source, waits bool) {
+	l := x.ledger
+	if s.waits = waits; waits {
+		l.waiting = append(l.waiting, s)
+	} else {
+		l.waiting = slices.DeleteFunc(l.waiting, func(o *Source) bool { return o == s })
+	}
+}
+
+// Asking counts the n messages that a Receive of s asks for against the room of other sources,
+// until Put or Unread. The caller counts a Receive that will probably bring as many. Otherwise
+// sources that share room would together receive many times of it.
+func (x *intake) Asking(s *Source, n int) {
+	l := x.ledger
+	l.asked, s.asked = l.asked+n-s.asked, n
+}
+
+// Unread ends Asking after a Receive without a Put.
+func (x *intake) Unread(s *Source) {
+	l := x.ledger
+	if s.asked > 0 {
+		l.asked, s.asked = l.asked-s.asked, 0
+		l.roomForAll()
+	}
+}
+
+// wanted is Wanted without a note that the fetcher waits. Each condition under which it returns 0
+// needs a call of room when the condition ends, or the fetcher sleeps for ever.
+func (x *intake) wanted(s *Source) int {
+	l := x.ledger
+	if l.closed || s.revoked || l.crowded && s.parked > 0 || l.chasing > 0 {
+		return 0
+	}
+	free := (l.Concurrency - l.working) * max(l.Batch.Size, 1)
+	has := l.startable() + l.asked - s.asked
+	if l.Order == Total && len(s.lanes) > 0 { // no other message can run
+		has, free = has+l.blocked+l.parked, free+l.working
+	}
+	ahead := l.ahead(s)
+	if has >= free && has > ahead/2 {
+		return 0
+	}
+	return min(max(free+ahead-has, 0)<<s.barren, maxRead)
+}
+
+// ahead returns how many messages may be prefetched: as many as the workers can start while
+// two Receives go on, and at least one for each worker. It is 0 if no run was measured yet,
+// or if leases cannot be extended.
+func (x *intake) ahead(s *Source) int {
+	l := x.ledger
+	if l.average == 0 || !s.CanExtend {
+		return 0
+	}
+	most := time.Duration(l.Concurrency) * mostAhead / l.average
+	n := time.Duration(l.Concurrency) * min(2*max(l.reading, leastAhead/2), mostAhead) / l.average
+	size := l.Concurrency * max(l.Batch.Size, 1)
+	return min(int(min(max(n, time.Duration(size)), most)), l.MaxInFlight)
+}
+
+// room wakes the fetcher of s if it waits for room and may read now.
+func (x *intake) room(s *Source) {
+	l := x.ledger
+	if s.waits && l.wanted(s) > 0 {
+		l.await(s, false)
+		l.do(Effect{Kind: Room, Source: s})
+	}
+}
+
+// roomForAll wakes all fetchers that may read now.
+func (x *intake) roomForAll() {
+	l := x.ledger
+	if len(l.waiting) == 0 {
+		return
+	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(s *Source) bool {
+		if l.wanted(s) == 0 {
+			return false
+		}
+		s.waits = false
+		l.do(Effect{Kind: Room, Source: s})
+		return true
+	})
+}

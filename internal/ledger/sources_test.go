@@ -1,0 +1,114 @@
+package ledger
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A shared is a ledger with several sources, as a subscription with many topics has it.
+type shared struct {
+	*testing.T
+	*Ledger
+	from []*Source
+}
+
+func newShared(t *testing.T, c Config, sources int) *shared {
+	c.Lease = time.Minute
+	m := &shared{T: t, Ledger: New(c)}
+	m.Now = 1
+	for range sources {
+		s := &Source{CanDelay: true, CanExtend: true, Refunds: true}
+		m.Add(s)
+		m.from = append(m.from, s)
+	}
+	return m
+}
+
+// put lets n messages of a source arrive, each with its own key.
+func (m *shared) put(source, n int) {
+	var ds []backend.Delivery
+	for i := range n {
+		at := fmt.Sprintf("%05d", i)
+		ds = append(ds, backend.Delivery{Message: backend.Message{ID: fmt.Sprintf("%d-%d", source, i), Key: at, Position: at}, Attempt: 1})
+	}
+	m.Now++
+	m.Put(m.from[source], Receipt{Holds: m.Fill(m.from[source], ds), Asked: m.Now})
+}
+
+// rooms returns how many fetchers were woken since the last call.
+func (m *shared) rooms() (n int) {
+	for _, e := range m.Out.Rest {
+		if e.Kind == Room {
+			n++
+		}
+	}
+	m.Out = Effects{}
+	return n
+}
+
+// A worker takes the messages of all sources in turn, however many one of them has.
+func TestSourcesTakeTurns(t *testing.T) {
+	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, Single: true}, 3)
+	m.put(0, 500)
+	m.put(1, 2)
+	m.put(2, 1)
+	w := m.NewWorker()
+	var got []string
+	for range 6 {
+		hs, _ := m.Take(w)
+		got = append(got, hs[0].Delivery.ID)
+		i, _ := w.Begin(m.Now)
+		w.End(i, m.Now)
+		w.Succeeded(1)
+	}
+	require.Equal(t, []string{"0-0", "1-0", "2-0", "0-1", "1-1", "0-2"}, got)
+}
+
+// The messages that one Receive will probably bring leave no room to other topics. The end of
+// the Receive wakes their fetchers.
+func TestSourcesShareRoom(t *testing.T) {
+	m := newShared(t, Config{Concurrency: 8, MaxInFlight: 1000}, 3)
+	require.Equal(t, 8, m.Wanted(m.from[0]))
+	m.Asking(m.from[0], 6)
+	require.Equal(t, 2, m.Wanted(m.from[1]))
+	m.Asking(m.from[1], 2)
+	require.Zero(t, m.Wanted(m.from[2]))
+	require.Equal(t, 8-2, m.Wanted(m.from[0]), "its own Receive takes no room from it")
+	require.Zero(t, m.rooms())
+	m.Unread(m.from[1])
+	require.Equal(t, 1, m.rooms(), "the end of a Receive wakes the fetcher that waits")
+	require.Equal(t, 2, m.Wanted(m.from[2]))
+	m.put(0, 3)
+	require.Equal(t, 5, m.Wanted(m.from[2]))
+}
+
+// Revoke gives back the messages of one source that have not started, and no others. The
+// messages of the source that run are settled as before.
+func TestRevokeConcernsOneSource(t *testing.T) {
+	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, Single: true}, 2)
+	m.put(0, 3)
+	m.put(1, 3)
+	w := m.NewWorker()
+	hs, _ := m.Take(w)
+	require.Equal(t, "0-0", hs[0].Delivery.ID)
+	w.Begin(m.Now)
+	m.Out = Effects{}
+	m.Revoke(m.from[0])
+	var back []string
+	for _, e := range m.Out.Rest {
+		require.Equal(t, GiveBack, e.Kind)
+		back = append(back, e.Hold.Delivery.ID)
+	}
+	require.Equal(t, []string{"0-1", "0-2"}, back)
+	require.Zero(t, m.Wanted(m.from[0]))
+	w.End(0, m.Now)
+	w.Succeeded(1)
+	next, _ := m.Take(w)
+	require.Equal(t, "1-0", next[0].Delivery.ID)
+	require.ElementsMatch(t, m.from, m.Holding())
+}

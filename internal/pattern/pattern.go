@@ -1,0 +1,98 @@
+// Package pattern matches names of topics with patterns.
+//
+// A pattern has the form of a name, see [backend.CheckName]. Its part "*" matches one part of a
+// name, and ">", which may only be the last part, matches one or more. So "orders.*" matches
+// "orders.eu" but not "orders.eu.north", which "orders.>" matches too. A wildcard does not match
+// a part that the bus has appended for a topic of its own, such as "dlq". Only a pattern that
+// names this part matches the topic, such as "orders.*.dlq".
+package pattern
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+const (
+	one  = "*"
+	rest = ">"
+)
+
+// own are the last parts of the topics that the bus makes: for dead letters, for scheduled
+// events (package internal/later), for lifecycle records (package lifecycle) and for replies
+// (package request).
+var own = []string{"dlq", "later", "lifecycle", "replies"}
+
+// Is reports whether s has a wildcard, so that it is not the name of a topic.
+func Is(s string) bool { return strings.ContainsAny(s, one+rest) }
+
+// Check returns an error that says why s can be neither the name of a topic nor a pattern.
+func Check(s string) error {
+	parts := strings.Split(s, ".")
+	for i, part := range parts {
+		switch {
+		case part == rest && i < len(parts)-1:
+			return fmt.Errorf("%q has %q before its last part", s, rest)
+		case part == one, part == rest:
+			parts[i] = "x"
+		case Is(part):
+			return fmt.Errorf("%q has a wildcard beside other characters of the part %q", s, part)
+		}
+	}
+	return backend.CheckName(strings.Join(parts, "."))
+}
+
+// Match reports whether pattern, which may be a name, matches topic.
+func Match(pattern, topic string) bool {
+	for first := true; ; first = false {
+		want, wants, more := strings.Cut(pattern, ".")
+		part, parts, has := strings.Cut(topic, ".")
+		switch {
+		case want == rest:
+			return !anyOwn(topic, first)
+		case want == one && !first && slices.Contains(own, part):
+			return false
+		case want != one && want != part, more != has:
+			return false
+		case !more:
+			return true
+		}
+		pattern, topic = wants, parts
+	}
+}
+
+// anyOwn reports whether a part of name is in own. With first, the first part is part of the
+// name that the program chose.
+func anyOwn(name string, first bool) bool {
+	for i, part := range strings.Split(name, ".") {
+		if slices.Contains(own, part) && !(first && i == 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// Overlap reports whether a topic may match both x and y, which are names or patterns.
+func Overlap(x, y string) bool {
+	switch {
+	case !Is(x):
+		return Match(y, x)
+	case !Is(y):
+		return Match(x, y)
+	}
+	for {
+		p, ps, more := strings.Cut(x, ".")
+		q, qs, has := strings.Cut(y, ".")
+		switch {
+		case p == rest || q == rest:
+			return true
+		case p != q && p != one && q != one, more != has:
+			return false
+		case !more:
+			return true
+		}
+		x, y = ps, qs
+	}
+}
