@@ -49,7 +49,7 @@ type Sample struct {
 // Unknown is the value of Sample.Lag that nobody knows.
 const Unknown = backend.Unknown
 
-// A Change is what a [Strategy] wants.
+// A Change is the wish of a [Strategy].
 type Change int
 
 // The values of Change.
@@ -188,7 +188,7 @@ func (a Autoscaler) Run(ctx context.Context, groups ...Group) {
 	}
 }
 
-// look takes a sample of g, and does what the strategy wants.
+// look takes a sample of g, and carries out the decision of the strategy.
 func (a Autoscaler) look(ctx context.Context, g Group, s Strategy) {
 	ctx, cancel := context.WithTimeout(ctx, a.Poll)
 	defer cancel()

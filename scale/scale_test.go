@@ -17,14 +17,14 @@ import (
 
 // A group is a group whose lag the test sets.
 type group struct {
-	mu             sync.Mutex
-	now, most      int
-	busy           bool
-	stats          backend.Stats
-	err            error
-	trace          []int // of now, after each change
-	changed, since []time.Duration
-	began          time.Time
+	mu        sync.Mutex
+	now, most int
+	busy      bool
+	stats     backend.Stats
+	err       error
+	trace     []int // of now, after each change
+	changed   []time.Duration
+	began     time.Time
 }
 
 func newGroup(most int) *group { return &group{now: 1, most: most, began: time.Now()} }
