@@ -72,7 +72,7 @@ type subscription struct {
 	Ack                 ack         `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
 	Order               order       `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
 	Start               start       `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
-	Concurrency         number      `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
+	Concurrency         reach       `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency,SubscribeOptions.MaxConcurrency" doc:"How many handlers run at once. With two numbers, such as 1..8, the program may change the number between them, and begins with the first."`
 	MaxInFlight         number      `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
 	MaxBytes            size        `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
 	Lease               duration    `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
@@ -194,7 +194,8 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 		Order:          eventbus.Order(s.Order),
 		OnFailure:      eventbus.OnFailure(s.OnFailure),
 		Start:          eventbus.Start(s.Start),
-		Concurrency:    int(s.Concurrency),
+		Concurrency:    int(s.Concurrency.Least),
+		MaxConcurrency: int(s.Concurrency.Most),
 		MaxInFlight:    int(s.MaxInFlight),
 		MaxBytes:       int64(s.MaxBytes),
 		MaxRedelivered: int(s.Limits.Redelivered),
