@@ -50,6 +50,7 @@ type topic struct {
 	Keep        duration           `key:"keep" min:"1ms" example:"24h" doc:"How long an event stays after it was published, even if every group has settled it. New groups, and groups that are reset, get it. Default: it may go as soon as every group has settled it."`
 	MaxMessages number             `key:"max_messages" min:"1" example:"1000000" doc:"The most events of the topic. To make room, settled events go first; then Publish fails. Default: the bound of the backend."`
 	MaxBytes    size               `key:"max_bytes" min:"1B" example:"10GiB" doc:"The most bytes of the events of the topic, as max_messages."`
+	Groups      []name             `key:"groups" example:"billing, audit" doc:"The groups that are to exist before their first members subscribe, so that the topic has the events for them. A new one begins with the oldest event."`
 	Driver      map[string]setting `rest:"true" doc:"A setting of the driver."`
 }
 
@@ -174,7 +175,10 @@ func (b *bus) options() eventbus.Options {
 func (b *bus) topics() (all map[string]eventbus.TopicOptions) {
 	for name, t := range b.Topics {
 		o := eventbus.TopicOptions{Keep: t.Keep.value(), MaxMessages: int64(t.MaxMessages), MaxBytes: int64(t.MaxBytes)}
-		if o == (eventbus.TopicOptions{}) {
+		for _, group := range t.Groups {
+			o.Groups = append(o.Groups, string(group))
+		}
+		if reflect.ValueOf(o).IsZero() {
 			continue
 		}
 		if all == nil {
