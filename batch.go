@@ -106,11 +106,12 @@ func (b Batch) Options(o SubscribeOptions) (SubscribeOptions, error) {
 		return o, err
 	}
 	setDefault(&o.Concurrency, 1)
-	events := o.Concurrency * b.MaxSize
+	most := max(o.Concurrency, o.MaxConcurrency)
+	events := most * b.MaxSize
 	switch {
 	case o.Order == OrderTotal:
 		return o, &FieldError{Field: "SubscribeOptions.Order", Reason: "is OrderTotal, with which no batch has two events"}
-	case events/b.MaxSize != o.Concurrency:
+	case events/b.MaxSize != most:
 		return o, &FieldError{Field: "Batch.MaxSize", Reason: "is too large"}
 	case o.MaxInFlight > 0 && o.MaxInFlight < events:
 		return o, &FieldError{

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/engine"
 )
 
 // TopicOptions are the settings of one topic. The broker stores them, so they hold for every
@@ -25,6 +26,14 @@ type TopicOptions struct {
 	// ErrFull. Default: the bounds of the backend.
 	MaxMessages int64
 	MaxBytes    int64
+
+	// Groups are to exist before their first members subscribe, so that the topic has the events
+	// for them from now on. A new one begins with the oldest event.
+	Groups []string
+}
+
+func (o TopicOptions) settings() backend.TopicSettings {
+	return backend.TopicSettings{Keep: o.Keep, MaxMessages: o.MaxMessages, MaxBytes: o.MaxBytes}
 }
 
 // checkTopics returns an error if the backend does not support a setting.
@@ -34,7 +43,12 @@ func (o Options) checkTopics(l backend.Limits) error {
 		if err := checkTopic(topic); err != nil {
 			return &FieldError{Field: field, Reason: "has the topic " + topic + ": " + err.Error()}
 		}
-		err := l.Settings.Check(backend.TopicSettings(o.Topics[topic]))
+		for _, group := range o.Topics[topic].Groups {
+			if err := backend.CheckName(group); err != nil {
+				return &FieldError{Field: field, Reason: "of " + topic + " has the group " + err.Error()}
+			}
+		}
+		err := l.Settings.Check(o.Topics[topic].settings())
 		if errors.Is(err, errors.ErrUnsupported) {
 			return &FieldError{Field: field, Reason: "of " + topic + ": " + err.Error(), Err: errors.ErrUnsupported}
 		}
@@ -46,11 +60,11 @@ func (o Options) checkTopics(l backend.Limits) error {
 }
 
 // topics returns o.Topics for the engine.
-func (o Options) topics() map[string]backend.TopicSettings {
-	all := make(map[string]backend.TopicSettings, len(o.Topics))
-	for topic, settings := range o.Topics {
-		if settings != (TopicOptions{}) {
-			all[topic] = backend.TopicSettings(settings)
+func (o Options) topics() map[string]engine.Topic {
+	all := make(map[string]engine.Topic, len(o.Topics))
+	for topic, t := range o.Topics {
+		if s := t.settings(); s != (backend.TopicSettings{}) || len(t.Groups) > 0 {
+			all[topic] = engine.Topic{Settings: s, Groups: slices.Clone(t.Groups)}
 		}
 	}
 	return all

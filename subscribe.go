@@ -90,8 +90,12 @@ type SubscribeOptions struct {
 	Order Order   // default OrderByKey
 	Start Start   // default StartEarliest, and with EachInstance StartLatest
 
-	// Concurrency is the most handlers that run at the same time. Default 1.
-	Concurrency int
+	// Concurrency is the most handlers that run at the same time. Default 1. With
+	// MaxConcurrency it is the least value of this number, with which the subscription begins,
+	// and MaxConcurrency is the greatest one: [Subscription.SetConcurrency] and package scale
+	// change the number between them. Default of MaxConcurrency: Concurrency, so that it is fixed.
+	Concurrency    int
+	MaxConcurrency int
 
 	// MaxRedelivered is the most handlers that run redelivered events
 	// (Delivery.Redelivered) at the same time. The other handlers stay free for new events
@@ -217,7 +221,8 @@ func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
 
 func (o SubscribeOptions) withDefaults(topics topics) (SubscribeOptions, error) {
 	setDefault(&o.Concurrency, 1)
-	setDefault(&o.MaxInFlight, max(1024, o.Concurrency))
+	setDefault(&o.MaxConcurrency, o.Concurrency)
+	setDefault(&o.MaxInFlight, max(1024, o.MaxConcurrency))
 	setDefault(&o.MaxBytes, 64<<20)
 	setDefault(&o.MaxReceive, 10<<20)
 	setDefault(&o.Lease, 30*time.Second)
@@ -276,16 +281,18 @@ func (o SubscribeOptions) check(topics topics) error {
 		return bad("Start", "is a position, but each of many topics has its own positions")
 	case o.Concurrency < 0:
 		return bad("Concurrency", "is negative")
-	case o.Order == OrderTotal && o.Concurrency > 1:
-		return bad("Concurrency", fmt.Sprintf("is %d, but total order needs 1", o.Concurrency))
+	case o.MaxConcurrency < o.Concurrency:
+		return bad("MaxConcurrency", fmt.Sprintf("is %d, less than Concurrency, %d", o.MaxConcurrency, o.Concurrency))
+	case o.Order == OrderTotal && o.MaxConcurrency > 1:
+		return bad("Concurrency", fmt.Sprintf("is %d, but total order needs 1", o.MaxConcurrency))
 	case o.MaxRedelivered < 0:
 		return bad("MaxRedelivered", "is negative")
 	case o.MaxRedelivered >= max(o.Concurrency, 1)*max(o.batch, 1):
 		return bad("MaxRedelivered", fmt.Sprintf("is %d, which is not less than Concurrency, %d", o.MaxRedelivered, o.Concurrency))
 	case o.MaxInFlight < 0:
 		return bad("MaxInFlight", "is negative")
-	case o.MaxInFlight < o.Concurrency:
-		return bad("MaxInFlight", fmt.Sprintf("is %d, less than Concurrency, %d", o.MaxInFlight, o.Concurrency))
+	case o.MaxInFlight < o.MaxConcurrency:
+		return bad("MaxInFlight", fmt.Sprintf("is %d, less than Concurrency, %d", o.MaxInFlight, o.MaxConcurrency))
 	case o.DeadLetterOnReceive && o.Ack != AckOnReceive:
 		return bad("DeadLetterOnReceive", "is set, but Ack is not AckOnReceive")
 	case o.DeadLetterOnReceive && o.DeadLetter == DiscardDeadLetters:
@@ -306,7 +313,7 @@ const minLease = 100 * time.Millisecond
 func (o SubscribeOptions) config(topics topics, mode engine.Mode, classes []ErrorClass, guard func(limiter.Limiter) limiter.Limiter) engine.Config {
 	c := engine.Config{
 		Topic: strings.Join(topics, ","), Topics: topics, Group: o.Group, Mode: mode, Start: o.Start,
-		Concurrency: o.Concurrency, MaxRedelivered: o.MaxRedelivered, MaxInFlight: o.MaxInFlight, Limiter: limiter.Both(o.MaxInFlight, o.MaxBytes),
+		Concurrency: o.Concurrency, MaxConcurrency: o.MaxConcurrency, MaxRedelivered: o.MaxRedelivered, MaxInFlight: o.MaxInFlight, Limiter: limiter.Both(o.MaxInFlight, o.MaxBytes),
 		Lease: o.Lease, Timeout: max(o.Timeout, 0),
 		Policy: o.Retry.policy(o.Group, classes), MaxReceive: o.MaxReceive,
 		FailAll: o.OnFailure == FailAll,

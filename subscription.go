@@ -3,6 +3,7 @@ package eventbus
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -94,6 +95,31 @@ func (s *Subscription) Failing() (newest []Failing, total int) {
 // one after another, and returns the sums: Members is the highest number of any topic, Oldest the
 // earliest time, and a number is backend.Unknown if it is unknown for one topic.
 func (s *Subscription) Stats(ctx context.Context) (backend.Stats, error) { return s.s.Stats(ctx) }
+
+// SetConcurrency changes how many handlers may run at the same time, between
+// SubscribeOptions.Concurrency and MaxConcurrency; for another n it returns a *FieldError. More
+// handlers run at once. With fewer, idle ones end first, and no run is cut: handlers that are too many
+// end after their present run.
+func (s *Subscription) SetConcurrency(n int) error {
+	if !s.s.Resize(n) {
+		return &FieldError{Field: "n", Reason: fmt.Sprintf("is %d, and the subscription may have %s handlers", n, s.s.Range())}
+	}
+	return nil
+}
+
+// Handlers returns how many handlers may run at the same time now, and the bounds of this number:
+// SubscribeOptions.Concurrency and MaxConcurrency.
+func (s *Subscription) Handlers() (now, least, most int) {
+	now, _ = s.s.Handlers()
+	return now, s.s.Concurrency, s.s.MaxConcurrency
+}
+
+// ScaleUp allows one more handler. It returns false, and changes nothing, at the upper bound.
+func (s *Subscription) ScaleUp() bool { return s.s.Grow() }
+
+// ScaleDown ends one idle handler. It returns false, and changes nothing, at the lower bound, and
+// if no handler is idle.
+func (s *Subscription) ScaleDown() bool { return s.s.Shrink() }
 
 // Done returns a channel that is closed when the subscription has ended: it was drained,
 // or has failed for good.

@@ -1,7 +1,10 @@
 package backend
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -39,6 +42,21 @@ type TopicSettings struct {
 	// settled, the oldest first. If that is not enough, it returns [ErrFull] for the messages
 	// that do not fit. Zero: no bound besides the bounds of the backend.
 	MaxMessages, MaxBytes int64
+}
+
+// String returns the settings as a text, such as "Keep 24h0m0s, MaxMessages 1000", or "none".
+func (s TopicSettings) String() string {
+	var parts []string
+	if s.Keep > 0 {
+		parts = append(parts, "Keep "+s.Keep.String())
+	}
+	if s.MaxMessages > 0 {
+		parts = append(parts, fmt.Sprintf("MaxMessages %d", s.MaxMessages))
+	}
+	if s.MaxBytes > 0 {
+		parts = append(parts, fmt.Sprintf("MaxBytes %d", s.MaxBytes))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
 // Declare calls [Declarer].Declare of b. If b is no Declarer the error matches

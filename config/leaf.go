@@ -38,6 +38,7 @@ var (
 	_ leaf = (*share)(nil)
 	_ leaf = (*duration)(nil)
 	_ leaf = (*span)(nil)
+	_ leaf = (*reach)(nil)
 	_ leaf = (*size)(nil)
 	_ leaf = (*frequency)(nil)
 	_ leaf = (*percent)(nil)

@@ -50,6 +50,7 @@ type topic struct {
 	Keep        duration           `key:"keep" min:"1ms" example:"24h" doc:"How long an event stays after it was published, even if every group has settled it. New groups, and groups that are reset, get it. Default: it may go as soon as every group has settled it."`
 	MaxMessages number             `key:"max_messages" min:"1" example:"1000000" doc:"The most events of the topic. To make room, settled events go first; then Publish fails. Default: the bound of the backend."`
 	MaxBytes    size               `key:"max_bytes" min:"1B" example:"10GiB" doc:"The most bytes of the events of the topic, as max_messages."`
+	Groups      []name             `key:"groups" example:"billing, audit" doc:"The groups that are to exist before their first members subscribe, so that the topic has the events for them. A new one begins with the oldest event."`
 	Driver      map[string]setting `rest:"true" doc:"A setting of the driver."`
 }
 
@@ -72,7 +73,7 @@ type subscription struct {
 	Ack                 ack         `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
 	Order               order       `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
 	Start               start       `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
-	Concurrency         number      `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency" doc:"How many handlers run at once."`
+	Concurrency         reach       `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency,SubscribeOptions.MaxConcurrency" doc:"How many handlers run at once. With two numbers, such as 1..8, the program may change the number between them, and begins with the first."`
 	MaxInFlight         number      `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
 	MaxBytes            size        `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
 	Lease               duration    `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
@@ -174,7 +175,10 @@ func (b *bus) options() eventbus.Options {
 func (b *bus) topics() (all map[string]eventbus.TopicOptions) {
 	for name, t := range b.Topics {
 		o := eventbus.TopicOptions{Keep: t.Keep.value(), MaxMessages: int64(t.MaxMessages), MaxBytes: int64(t.MaxBytes)}
-		if o == (eventbus.TopicOptions{}) {
+		for _, group := range t.Groups {
+			o.Groups = append(o.Groups, string(group))
+		}
+		if reflect.ValueOf(o).IsZero() {
 			continue
 		}
 		if all == nil {
@@ -194,7 +198,8 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 		Order:          eventbus.Order(s.Order),
 		OnFailure:      eventbus.OnFailure(s.OnFailure),
 		Start:          eventbus.Start(s.Start),
-		Concurrency:    int(s.Concurrency),
+		Concurrency:    int(s.Concurrency.Least),
+		MaxConcurrency: int(s.Concurrency.Most),
 		MaxInFlight:    int(s.MaxInFlight),
 		MaxBytes:       int64(s.MaxBytes),
 		MaxRedelivered: int(s.Limits.Redelivered),

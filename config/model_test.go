@@ -124,6 +124,7 @@ func TestStatedDefaults(t *testing.T) {
 	effective, err := eventbus.SubscribeOptions{Group: "g"}.Effective("t")
 	require.NoError(t, err)
 	effective.DeadLetter, effective.Timeout = "", 0 // the topic and the bus decide
+	effective.MaxConcurrency = 0                    // Concurrency decides
 	require.Equal(t, effective, s.options())
 	batches, err := eventbus.Batch{}.Effective()
 	require.NoError(t, err)
@@ -141,7 +142,7 @@ func plainOptions(o eventbus.Options) eventbus.Options {
 // samples has a value other than the default for each key that sets an option.
 var samples = map[string]string{
 	"service": "x", "instance": "x", "open_timeout": "7s", "publish_timeout": "7s", "drain_timeout": "7s", "dedup": "true", "max_payload": "7KiB", "max_pending": "7", "max_pending_bytes": "7MB", "when_full": "reject",
-	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7", "max_in_flight": "77", "max_bytes": "7MB",
+	"group": "x", "ack": "on-receive", "order": "none", "start": "latest", "concurrency": "7..8", "max_in_flight": "77", "max_bytes": "7MB",
 	"lease": "7s", "timeout": "7s", "retry.attempts": "7", "retry.backoff": "7s..77s", "retry.jitter": "0.7", "dead_letter": "x", "on_failure": "fail-all",
 	"leave_timeouts": "true", "max_receive": "7MB", "dead_letter_expired": "true", "dead_letter_on_receive": "true", "retry.rules": "{x: {attempts: 7}}",
 	"limits.redelivered": "3", "topics": "{x: {keep: 7h}}",
@@ -191,7 +192,7 @@ func TestEachKeySetsItsOption(t *testing.T) {
 		}
 		switch key {
 		case "limits":
-			so.Concurrency = 0
+			so.Concurrency, so.MaxConcurrency = 0, 0
 		case "dead_letter_on_receive":
 			so.Ack = eventbus.AckOnSuccess
 		}

@@ -15,7 +15,7 @@ import (
 const topicsFile = `bus:
   url: ${URL}
   topics:
-    shop.orders: {storage: memory}
+    shop.orders: {max_bytes: 64MiB, storage: memory}
     shop.bills: {replicas: "1"}
 `
 
@@ -42,6 +42,7 @@ func TestTopicsOfNATS(t *testing.T) {
 	require.NoError(t, err)
 	orders, err := js.Stream(t.Context(), "bus=shop+orders")
 	require.NoError(t, err)
+	require.EqualValues(t, 64<<20, orders.CachedInfo().Config.MaxBytes)
 	require.Equal(t, jetstream.MemoryStorage, orders.CachedInfo().Config.Storage)
 	bills, err := js.Stream(t.Context(), "bus=shop+bills")
 	require.NoError(t, err)
@@ -55,6 +56,6 @@ func TestTopicsElsewhere(t *testing.T) {
 		"f.yaml:4:5: bus.topics.shop.orders: the driver of mem: has no settings of topics, and does not know: storage\n"+
 			"f.yaml:5:5: bus.topics.shop.bills: the driver of mem: has no settings of topics, and does not know: replicas")
 	require.EqualError(t, withURL(t, "redis://nowhere.invalid:1").Check(t.Context(), drivers()...),
-		"f.yaml:4:28: bus.topics.shop.orders.storage: redisstream: configure shop.orders: unknown setting \"storage\"\n"+
+		"f.yaml:4:46: bus.topics.shop.orders.storage: redisstream: configure shop.orders: unknown setting \"storage\"\n"+
 			"f.yaml:5:28: bus.topics.shop.bills.replicas: redisstream: configure shop.bills: unknown setting \"replicas\"")
 }

@@ -57,7 +57,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 		return "", c.placed(subscriptionPath(name), err)
 	}
 	parts := []string{strings.Join([]string{
-		s.from(), "group " + o.Group + c.sharedWith(name), thousands(o.Concurrency) + " at a time", inOrder(o.Order),
+		s.from(), "group " + o.Group + c.sharedWith(name), handlers(o), inOrder(o.Order),
 	}, ", ")}
 	if s.Batch != (batch{}) {
 		parts = append(parts, inBatches(s.Batch.options()))
@@ -145,6 +145,13 @@ func inBatches(b eventbus.Batch) string {
 		return words + " that do not wait to fill"
 	}
 	return words + " that wait " + short(full.MaxWait) + " to fill"
+}
+
+func handlers(o eventbus.SubscribeOptions) string {
+	if o.MaxConcurrency > o.Concurrency {
+		return thousands(o.Concurrency) + " to " + thousands(o.MaxConcurrency) + " at a time"
+	}
+	return thousands(o.Concurrency) + " at a time"
 }
 
 func begins(s eventbus.Start) string {

@@ -193,6 +193,33 @@ func (*span) schema(*field) schema {
 }
 func (*span) form() form { return anyForm }
 
+// A reach is a number of handlers, or the least and the greatest number, such as 1..8. Most is
+// zero without a greatest number.
+type reach struct{ Least, Most number }
+
+func (r *reach) parse(s string, f *field) error {
+	first, last, ranged := strings.Cut(s, "..")
+	if err := r.Least.parse(first, f); err != nil {
+		return err
+	}
+	if !ranged {
+		return nil
+	}
+	if err := r.Most.parse(last, f); err != nil {
+		return fmt.Errorf("the greatest number: %w", err)
+	}
+	if r.Most < r.Least {
+		return fmt.Errorf("the greatest number, %d, is less than the least, %d", r.Most, r.Least)
+	}
+	return nil
+}
+
+func (*reach) noun(*field) string { return "whole number, or two such as 1..8" }
+func (*reach) schema(*field) schema {
+	return schema{"anyOf": []schema{{"type": "integer", "minimum": 1}, {"type": "string", "pattern": `^[1-9][0-9]*\.\.[1-9][0-9]*$`}}}
+}
+func (*reach) form() form { return anyForm }
+
 // A size is a number of bytes, written with a unit; -1 means no bound.
 type size int64
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ var (
 )
 
 // Topics implements [backend.Admin]. With Options.Stream, a topic exists while it has
-// messages or groups.
+// messages, groups or settings.
 func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 	return run(ctx, b, "topics", "", harmless, func(ctx context.Context) ([]string, error) {
 		if b.options.Stream != "" {
@@ -46,7 +47,7 @@ func translated(names []string, of func(string) (string, bool)) []string {
 }
 
 // subjects lists the topics of the shared stream: topics with messages, by their subjects,
-// and topics with groups, by their consumers.
+// topics with groups, by their consumers, and topics with settings.
 func (b *broker) subjects(ctx context.Context) ([]string, error) {
 	consumers, err := b.names(ctx, "CONSUMER.NAMES."+b.options.Stream)
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
@@ -56,13 +57,15 @@ func (b *broker) subjects(ctx context.Context) ([]string, error) {
 	before := b.options.Namespace + "."
 	for offset, more := 0, true; err == nil && more; {
 		var page struct {
-			Total int                   `json:"total"`
-			State jetstream.StreamState `json:"state"`
+			Total  int                    `json:"total"`
+			State  jetstream.StreamState  `json:"state"`
+			Config jetstream.StreamConfig `json:"config"`
 		}
 		err = b.ask(ctx, "STREAM.INFO."+b.options.Stream, map[string]any{"offset": offset, "subjects_filter": before + ">"}, &page)
 		for subject := range page.State.Subjects {
 			topics = append(topics, strings.TrimPrefix(subject, before))
 		}
+		topics = append(topics, translated(slices.Collect(maps.Keys(page.Config.Metadata)), topicOfSetting)...)
 		offset += len(page.State.Subjects)
 		more = len(page.State.Subjects) > 0 && offset < page.Total
 	}
@@ -82,8 +85,8 @@ func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
 	})
 }
 
-func (b *broker) groups(ctx context.Context, p *place) ([]string, error) {
-	names, err := b.names(ctx, "CONSUMER.NAMES."+p.stream)
+func (a *api) groups(ctx context.Context, p *place) ([]string, error) {
+	names, err := a.names(ctx, "CONSUMER.NAMES."+p.stream)
 	return translated(names, p.group), err
 }
 
@@ -179,6 +182,9 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 				return halfDone(err)
 			}
 		}
+		if err := b.unset(ctx, p); err != nil {
+			return halfDone(err)
+		}
 		return nil
 	})
 }
@@ -196,8 +202,8 @@ func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
 	})
 }
 
-func (b *broker) deleteGroup(ctx context.Context, p *place, group string) error {
-	return b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
+func (a *api) deleteGroup(ctx context.Context, p *place, group string) error {
+	return a.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
 }
 
 // ResetGroup implements [backend.Admin]. It deletes the consumer and creates it again. If

@@ -60,7 +60,7 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100
 	b := &Backend{}
 	r := &requester{line: line{inbox: &inbox{prefix: "_INBOX.abcdefghijklmnopqrstuv."}}}
-	p := &place{subject: "bus.orders", stream: "bus=orders"}
+	p := &place{subject: "bus.orders", stream: "bus=orders", room: new(room)}
 	answers := make([]*natsgo.Msg, messages)
 	msgs, places := make([]*backend.Message, messages), slices.Repeat([]*place{p}, messages)
 	for i := range msgs {

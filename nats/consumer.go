@@ -14,12 +14,12 @@ import (
 
 // group creates the stream of a topic and the consumer of a group if they are missing. It
 // returns an error if the settings of one of them break a promise.
-func (b *broker) group(ctx context.Context, p *place, c backend.Config) (*jetstream.ConsumerInfo, error) {
+func (b *broker) group(ctx context.Context, p *place, c backend.Config, n needs) (*jetstream.ConsumerInfo, error) {
 	if n := p.consumer(c.Group); len(n) > maxName {
 		return nil, fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
 	}
 	for range 2 {
-		stream, other, err := b.stream(ctx, p)
+		stream, other, err := b.stream(ctx, p, b.wanted(p))
 		state := &stream.State
 		if errors.Is(err, errNotAsked) {
 			state, err = nil, nil
@@ -32,9 +32,12 @@ func (b *broker) group(ctx context.Context, p *place, c backend.Config) (*jetstr
 		if other != "" {
 			notify(c, "stream "+p.stream+" is taken as it is: "+other)
 		}
-		info, err := b.consumer(ctx, p, c, state)
+		info, err := b.consumer(ctx, p, c, n, state)
 		if err == nil && state != nil {
 			b.created.Store(c.Topic+"/"+c.Group, stream.Created)
+		}
+		if err == nil {
+			b.know(p, stream.Config)
 		}
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
 			return info, err
@@ -64,17 +67,17 @@ func notify(c backend.Config, text string) {
 // consumer creates or updates the consumer of a group in an existing stream. It may raise
 // the lease of the group to c.Lease, but never lowers it. So this lease is the longest lease
 // of any member. stream is nil if it is not known.
-func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, stream *jetstream.StreamState) (*jetstream.ConsumerInfo, error) {
+func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, n needs, stream *jetstream.StreamState) (*jetstream.ConsumerInfo, error) {
 	want := jetstream.ConsumerConfig{
 		Durable:       p.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       c.Lease,
 		MaxDeliver:    -1,
 		MaxAckPending: -1,
 		MaxWaiting:    4096,
 		ReplayPolicy:  jetstream.ReplayInstantPolicy,
 	}
+	n.adapt(&want)
 	if p.shared() {
 		want.FilterSubject = p.subject
 	}
@@ -97,10 +100,9 @@ func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, strea
 	if drift := consumerDrift(p, want, has); drift != "" {
 		return nil, fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
 	}
-	if has.AckWait >= want.AckWait && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
+	if !n.adapt(&has) && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
 		return info, nil
 	}
-	has.AckWait = max(has.AckWait, want.AckWait)
 	has.MaxDeliver, has.MaxAckPending, has.BackOff = -1, -1, nil
 	return info, b.putConsumer(ctx, p, has, "update", nil)
 }
@@ -111,21 +113,21 @@ func consumerInfo(p *place, group string) string {
 
 // newConsumer creates a consumer and waits until the server answers its pulls. It decodes
 // the state of the consumer into info, unless info is nil.
-func (b *broker) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, info *jetstream.ConsumerInfo) error {
-	if err := b.putConsumer(ctx, p, c, "create", info); err != nil {
+func (a *api) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, info *jetstream.ConsumerInfo) error {
+	if err := a.putConsumer(ctx, p, c, "create", info); err != nil {
 		return err
 	}
-	return b.awaitServed(ctx, outgoing{subject: b.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
+	return a.awaitServed(ctx, outgoing{subject: a.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
 }
 
 // next returns the subject to which a member sends the pulls for a consumer.
-func (b *broker) next(p *place, consumer string) string {
-	return b.prefix + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
+func (a *api) next(p *place, consumer string) string {
+	return a.prefix + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
 }
 
 // putConsumer creates or updates a consumer. action is "create" or "update". It
 // decodes the state of the consumer into info, unless info is nil.
-func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string, info *jetstream.ConsumerInfo) error {
+func (a *api) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string, info *jetstream.ConsumerInfo) error {
 	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
 	if c.FilterSubject != "" {
 		verb += "." + c.FilterSubject
@@ -136,9 +138,9 @@ func (b *broker) putConsumer(ctx context.Context, p *place, c jetstream.Consumer
 		Action string                   `json:"action"`
 	}{p.stream, c, action}
 	if info == nil {
-		return b.insist(ctx, verb, request, nil)
+		return a.insist(ctx, verb, request, nil)
 	}
-	return b.insist(ctx, verb, request, info)
+	return a.insist(ctx, verb, request, info)
 }
 
 // consumerDrift lists the settings of a consumer that break a promise and that an update
@@ -149,7 +151,9 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	must.compare("ack policy", want.AckPolicy, got.AckPolicy)
 	must.compare("deliver subject", "", got.DeliverSubject)
 	must.compare("headers only", false, got.HeadersOnly)
-	must.compare("inactive threshold", want.InactiveThreshold, got.InactiveThreshold)
+	if (want.InactiveThreshold > 0) != (got.InactiveThreshold > 0) { // one is of an ephemeral group
+		must.compare("inactive threshold", want.InactiveThreshold, got.InactiveThreshold)
+	}
 	must.compare("replay policy", want.ReplayPolicy, got.ReplayPolicy)
 	must.compare("priority policy", want.PriorityPolicy, got.PriorityPolicy)
 	filters := got.FilterSubjects
@@ -162,21 +166,25 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	return must.String()
 }
 
-// begin sets the position where a new consumer begins. For StartLatest it uses the last
-// sequence of the stream, if known, because the server of the consumer may not know of the
-// newest messages. It refuses a position after the end of the stream.
+// begin sets the position where a new consumer begins. For the end of the stream it uses the
+// last sequence, if known, because the server of the consumer may not know of the newest
+// messages. It refuses a position after the end of the stream.
 func begin(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.StreamState) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
 	after, isAfter := start.After()
+	at, isAt := start.At()
 	switch {
-	case start == backend.StartEarliest:
+	case start == backend.StartEarliest, isAt && at.Before(epoch):
 		c.DeliverPolicy = jetstream.DeliverAllPolicy
 		return nil
-	case start == backend.StartLatest && stream == nil:
+	case start == backend.StartLatest && stream == nil, isAt && at.After(forever):
 		c.DeliverPolicy = jetstream.DeliverNewPolicy
 		return nil
-	case start == backend.StartLatest:
+	case start == backend.StartLatest, isAt && stream != nil && (stream.Msgs == 0 || at.After(stream.LastTime)):
 		c.OptStartSeq = stream.LastSeq + 1
+	case isAt:
+		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &at
+		return nil
 	case isAfter:
 		seq, err := parsePosition(after)
 		if err != nil {
@@ -192,3 +200,9 @@ func begin(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.S
 	c.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
 	return nil
 }
+
+// Times before epoch and after forever are no times for the server, which counts nanoseconds.
+var (
+	epoch   = time.Unix(0, 0)
+	forever = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
+)

@@ -18,7 +18,6 @@ func TestStreamDrift(t *testing.T) {
 		change func(*jetstream.StreamConfig)
 		says   string
 	}{
-		"max age":                  {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "max age is 1h0m0s"},
 		"discards old":             {func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }, "discard is DiscardOld"},
 		"work queue":               {func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy }, "retention is WorkQueue"},
 		"interest":                 {func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "retention is Interest"},
@@ -68,6 +67,7 @@ func TestStreamOfOtherSize(t *testing.T) {
 		"deny delete":  {nats.Options{}, func(c *jetstream.StreamConfig) { c.DenyDelete = true }, "redrives) is true"},
 		"message TTLs": {nats.Options{}, func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true }, "expire) is true"},
 		"rollups":      {nats.Options{}, func(c *jetstream.StreamConfig) { c.AllowRollup = true }, "remove all messages) is true"},
+		"max age":      {nats.Options{}, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "has not got it) is 1h0m0s, not 0s"},
 		"max messages": {nats.Options{MaxMessages: 9}, func(c *jetstream.StreamConfig) { c.MaxMsgs = 8 }, "max messages is 8, not 9"},
 	} {
 		t.Run(name, func(t *testing.T) {

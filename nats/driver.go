@@ -52,8 +52,8 @@ var (
 func (Driver) Schemes() []string { return []string{"nats", "tls"} }
 
 // ConfigureTopic implements [backend.TopicConfigurer]. Settings are the fields of
-// [TopicOptions], named and written as in the URL: once_window, max_bytes, max_messages,
-// replicas and storage. An existing stream keeps its settings.
+// [TopicOptions], named and written as in the URL: once_window, replicas and storage. An
+// existing stream keeps its settings. [Backend.Declare] sets the bounds of a topic.
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
 	var o TopicOptions
 	err := backend.CheckName(topic)
@@ -63,11 +63,9 @@ func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backen
 		err = errors.New("the topic is configured already")
 	} else {
 		err = brokerurl.Table{
-			"once_window":  brokerurl.Duration(&o.OnceWindow),
-			"max_bytes":    brokerurl.Size(&o.MaxBytes),
-			"max_messages": brokerurl.Count(&o.MaxMessages, 1),
-			"replicas":     brokerurl.Count(&o.Replicas, 1),
-			"storage":      storage(&o.Storage),
+			"once_window": brokerurl.Duration(&o.OnceWindow),
+			"replicas":    brokerurl.Count(&o.Replicas, 1),
+			"storage":     storage(&o.Storage),
 		}.Settings(settings)
 	}
 	if err != nil {
@@ -121,7 +119,7 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 		return nil, err
 	}
 	if err := b.Ping(ctx); err != nil {
-		return nil, errors.Join(err, b.Close())
+		return nil, errors.Join(err, b.Close()) //nolint:contextcheck // Close has no context
 	}
 	return b, nil
 }

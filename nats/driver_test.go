@@ -180,12 +180,12 @@ func configured(t *testing.T, d backend.Driver, topic string, settings map[strin
 func TestTopicsAreConfigured(t *testing.T) {
 	t.Parallel()
 	orders := configured(t, Driver{}, "shop.orders", map[string]string{
-		"once_window": "90s", "max_bytes": "64MiB", "max_messages": "10", "replicas": "3", "storage": "memory",
+		"once_window": "90s", "replicas": "3", "storage": "memory",
 	})
-	both := configured(t, orders, "bills", map[string]string{"max_bytes": "1000"})
-	want := TopicOptions{OnceWindow: 90 * time.Second, MaxBytes: 64 << 20, MaxMessages: 10, Replicas: 3, Storage: jetstream.MemoryStorage}
+	both := configured(t, orders, "bills", map[string]string{"replicas": "5"})
+	want := TopicOptions{OnceWindow: 90 * time.Second, Replicas: 3, Storage: jetstream.MemoryStorage}
 	require.Equal(t, map[string]TopicOptions{"shop.orders": want}, orders.topics, "one driver does not change another")
-	require.Equal(t, map[string]TopicOptions{"shop.orders": want, "bills": {MaxBytes: 1000}}, both.topics)
+	require.Equal(t, map[string]TopicOptions{"shop.orders": want, "bills": {Replicas: 5}}, both.topics)
 	u, err := url.Parse("nats://h?replicas=5")
 	require.NoError(t, err)
 	a, err := both.parse(u)
@@ -201,16 +201,12 @@ func TestTopicSettingsAreStrict(t *testing.T) {
 		{"orders", "replicas", "1", "nats: configure orders: the topic is configured already"},
 		{"a*", "replicas", "1", "nats: configure a*: the topic"},
 		{"bills", "replica", canary, `nats: configure bills: unknown setting "replica"; did you mean "replicas"?`},
-		{"bills", "max_message", canary, `unknown setting "max_message"; did you mean "max_messages"?`},
+		{"bills", "max_messages", "7", `unknown setting "max_messages"`},
 		{"bills", "namespace", canary, `unknown setting "namespace"`},
 		{"bills", "replicas", canary, `nats: configure bills: setting "replicas": is not a whole number`},
 		{"bills", "replicas", "-" + canary, `setting "replicas": is not a whole number`},
 		{"bills", "replicas", "0", `setting "replicas": must be positive`},
 		{"bills", "storage", canary, `setting "storage": is neither file nor memory`},
-		{"bills", "max_bytes", "64" + canary, `setting "max_bytes": unknown unit`},
-		{"bills", "max_bytes", canary, `setting "max_bytes": not a size`},
-		{"bills", "max_bytes", "0KiB", `setting "max_bytes": must be positive`},
-		{"bills", "max_messages", "1" + canary, `setting "max_messages": is not a whole number`},
 		{"bills", "once_window", "1" + canary, `setting "once_window": is not a duration`},
 		{"bills", "once_window", "-1s", `setting "once_window": must be positive`},
 		{"bills", "once_window", "", `setting "once_window": is not a duration`},
@@ -242,7 +238,7 @@ func TestTopicSettingsFitTheURL(t *testing.T) {
 func TestStreamsAreAsSaid(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	d := configured(t, Driver{}, "small", map[string]string{"max_bytes": "1MiB", "max_messages": "7", "storage": "memory", "once_window": "5s"})
+	d := configured(t, Driver{}, "small", map[string]string{"storage": "memory", "once_window": "5s"})
 	d = configured(t, d, "filed", map[string]string{"storage": "file"})
 	u, err := url.Parse(server.URL() + "?namespace=shop&max_bytes=2MiB&max_messages=9&once_window=6s")
 	require.NoError(t, err)
@@ -255,7 +251,7 @@ func TestStreamsAreAsSaid(t *testing.T) {
 	js, err := jetstream.New(conn)
 	require.NoError(t, err)
 	for topic, want := range map[string]jetstream.StreamConfig{
-		"small": {MaxBytes: 1 << 20, MaxMsgs: 7, Storage: jetstream.MemoryStorage, Duplicates: 5 * time.Second, Replicas: 1},
+		"small": {MaxBytes: 2 << 20, MaxMsgs: 9, Storage: jetstream.MemoryStorage, Duplicates: 5 * time.Second, Replicas: 1},
 		"filed": {MaxBytes: 2 << 20, MaxMsgs: 9, Storage: jetstream.FileStorage, Duplicates: 6 * time.Second, Replicas: 1},
 		"plain": {MaxBytes: 2 << 20, MaxMsgs: 9, Storage: jetstream.FileStorage, Duplicates: 6 * time.Second, Replicas: 1},
 	} {

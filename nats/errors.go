@@ -26,7 +26,7 @@ var codes = map[jetstream.ErrorCode]error{
 	10149: backend.ErrGone,           // consumer does not exist
 	10037: backend.ErrGone,           // no message found
 	10063: backend.ErrUnknownOutcome, // this replica has another last message; other replicas may have stored the new one
-	10077: backend.ErrFull,           // maximum messages or bytes exceeded, and the stream refuses new messages
+	10077: errNoRoom,                 // maximum messages or bytes exceeded, and the stream refuses new messages
 	10047: backend.ErrFull,           // insufficient storage resources
 	10023: backend.ErrFull,           // insufficient resources
 	10002: backend.ErrFull,           // resource limits exceeded for account
@@ -185,6 +185,9 @@ func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err err
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	err = s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	if err == nil {
+		s.halt.learn(pauseOf(&info))
+	}
 	return info, err
 }
 

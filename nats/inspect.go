@@ -1,13 +1,10 @@
 package nats
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/seed41896749/eventbus/backend"
 )
 
 // A progress is how far the consumer of a group had come at a moment.
@@ -16,11 +13,10 @@ type progress struct {
 	stream    uint64 // sequence of the last message that was delivered or skipped
 	delivered uint64 // number of deliveries
 	pending   uint64 // messages that were not delivered yet
-	paused    bool
 }
 
 func newProgress(c *jetstream.ConsumerInfo) progress {
-	return progress{c.Created, c.Delivered.Stream, c.Delivered.Consumer, c.NumPending, c.PauseRemaining > 0}
+	return progress{c.Created, c.Delivered.Stream, c.Delivered.Consumer, c.NumPending}
 }
 
 // missing returns how many messages were certainly removed from the stream since before,
@@ -40,7 +36,7 @@ func (p progress) missing(before progress, filtered bool, removed uint64) uint64
 }
 
 // inspect compares a consumer with its progress at the last inspection. It gives notice to
-// the members if the consumer is paused, and if messages are missing.
+// the members if messages are missing, and tells them whether the group is paused.
 func (u *upkeep) inspect(p *place, group string, c *jetstream.ConsumerInfo, members []*source) {
 	key, now := [2]string{p.topic, group}, newProgress(c)
 	u.mu.Lock()
@@ -48,40 +44,16 @@ func (u *upkeep) inspect(p *place, group string, c *jetstream.ConsumerInfo, memb
 	u.progress[key] = now
 	removed := u.removed[p.topic].ahead(before.stream)
 	u.mu.Unlock()
-	var texts []string
+	text := ""
 	if lost := now.missing(before, p.shared(), removed); known && lost > 0 {
-		texts = append(texts, fmt.Sprintf("%d messages or more are missing: they were removed from the stream %s before the group got them, as by a purge", lost, p.stream))
-	}
-	switch {
-	case now.paused && !before.paused:
-		texts = append(texts, paused(c))
-	case before.paused && !now.paused:
-		texts = append(texts, "the consumer "+c.Name+" is no longer paused")
+		text = fmt.Sprintf("%d messages or more are missing: they were removed from the stream %s before the group got them, as by a purge or a maximum age", lost, p.stream)
 	}
 	for _, s := range members {
-		s.paused.Store(now.paused)
-		for _, text := range texts {
+		s.halt.learn(pauseOf(c))
+		if text != "" {
 			notify(s.config, text)
 		}
 	}
-}
-
-func paused(c *jetstream.ConsumerInfo) string {
-	return fmt.Sprintf("the consumer %s is paused, and delivers nothing, until %s", c.Name, time.Now().Add(c.PauseRemaining).UTC().Format(time.RFC3339))
-}
-
-// halted returns an error if the consumer is paused. It asks the server only if an inspection
-// found the consumer paused.
-func (s *source) halted(ctx context.Context) error {
-	if !s.paused.Load() {
-		return nil
-	}
-	info, err := s.info(ctx)
-	if err == nil && info.PauseRemaining > 0 {
-		return fmt.Errorf("%w: %s", backend.ErrUnavailable, paused(&info))
-	}
-	s.paused.Store(false) // the pull finds the reason of err
-	return nil
 }
 
 // A removal counts the messages that this backend has removed from a topic.

@@ -1,7 +1,6 @@
 package nats_test
 
 import (
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -169,29 +168,4 @@ func TestNoNoticeInASharedStream(t *testing.T) {
 		w.maintain()
 	}
 	require.Empty(t, w.notices)
-}
-
-// If an operator pauses a consumer, a notice and the errors of Receive say so, until it
-// continues.
-func TestPausedConsumer(t *testing.T) {
-	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{}))
-	w.publish("orders", 1)
-	_, err := w.js.PauseConsumer(t.Context(), ordersStream, "g", time.Now().Add(time.Hour))
-	require.NoError(t, err)
-	for range 3 {
-		w.maintain()
-		_, err = w.Receive(t.Context(), 1, 0)
-		require.ErrorIs(t, err, backend.ErrUnavailable)
-		require.ErrorContains(t, err, "is paused")
-	}
-	require.Len(t, w.notices, 1)
-	require.Contains(t, w.notices[0], "is paused")
-	require.Contains(t, w.notices[0], time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:"))
-	_, err = w.js.ResumeConsumer(t.Context(), ordersStream, "g")
-	require.NoError(t, err)
-	w.settle(1)
-	w.maintain()
-	require.Len(t, w.notices, 2)
-	require.True(t, strings.HasSuffix(w.notices[1], "no longer paused"), w.notices[1])
 }

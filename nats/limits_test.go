@@ -87,7 +87,7 @@ func TestLargerThanAnyLimit(t *testing.T) {
 	}{
 		"server":  {func(*jetstream.StreamConfig) {}, 100 << 10, backend.ErrTooLarge},
 		"stream":  {func(c *jetstream.StreamConfig) { c.MaxMsgSize = 1 << 10 }, 4 << 10, backend.ErrTooLarge},
-		"no room": {func(c *jetstream.StreamConfig) { c.MaxBytes = 8 << 10 }, 16 << 10, backend.ErrFull},
+		"no room": {func(c *jetstream.StreamConfig) { c.MaxBytes = 8 << 10 }, 16 << 10, backend.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

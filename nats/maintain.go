@@ -17,12 +17,14 @@ import (
 var _ backend.Maintainer = (*Backend)(nil)
 
 const (
-	purgeOften = 50 * time.Millisecond // shortest time to the next Maintain
-	purgeBusy  = time.Second           // longest time to the next Maintain after a large purge, or with unknown growth
-	purgeIdle  = 5 * time.Second       // longest time to the next Maintain in all other cases
-	busy       = 1000                  // a purge of 1000 messages or more is large
-	crowded    = 0.5                   // a stream is crowded if more than this share of its limit is used
-	litter     = 64 << 20              // most settled bytes that a stream without a limit keeps while messages are held
+	beats      = 4                      // Maintain is due four times in the time after which the server deletes an ephemeral group
+	beatOften  = 100 * time.Millisecond // shortest time to the next Maintain of an ephemeral group
+	purgeOften = 50 * time.Millisecond  // shortest time to the next Maintain
+	purgeBusy  = time.Second            // longest time to the next Maintain after a large purge, or with unknown growth
+	purgeIdle  = 5 * time.Second        // longest time to the next Maintain in all other cases
+	busy       = 1000                   // a purge of 1000 messages or more is large
+	crowded    = 0.5                    // a stream is crowded if more than this share of its limit is used
+	litter     = 64 << 20               // most settled bytes that a stream without a limit keeps while messages are held
 )
 
 // A look is the state of a topic that a Maintain for one of its groups has found.
@@ -73,6 +75,7 @@ type upkeep struct {
 	progress map[[2]string]progress // by topic and group
 	removed  map[string]removal     // by topic
 	last     map[string]string      // by topic: the consumer that had settled least, and prevented a purge
+	searched map[string]time.Time   // by topic with Keep: the time of the last search for its end
 	account  jetstream.AccountInfo  // as it was at the time asked
 	asked    time.Time
 }
@@ -80,8 +83,16 @@ type upkeep struct {
 func newUpkeep(b *broker) *upkeep {
 	return &upkeep{
 		broker: b, looks: map[[2]string]look{}, progress: map[[2]string]progress{},
-		removed: map[string]removal{}, last: map[string]string{},
+		removed: map[string]removal{}, last: map[string]string{}, searched: map[string]time.Time{},
 	}
+}
+
+// forgetGroup removes the knowledge about a group.
+func (u *upkeep) forgetGroup(topic, group string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.looks, [2]string{topic, group})
+	delete(u.progress, [2]string{topic, group})
 }
 
 // Maintain implements [backend.Maintainer]. It purges the messages of the topic that every
@@ -93,13 +104,14 @@ func newUpkeep(b *broker) *upkeep {
 // group allows a purge. Of all processes that maintain a topic, one purges, see upkeep.purge.
 //
 // If the AckWait of the group is shorter than the lease of a member, Maintain raises it. It
-// gives notice of a consumer that is paused, and of messages that were removed before the
-// group got them. It removes no members, because the server keeps no data about members.
+// gives notice of messages that were removed before the group got them. For an ephemeral
+// group with members in this process, it sends a sign of life. It removes no members and no
+// groups, because the server deletes an ephemeral group without a sign of life.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
 		p := b.place(topic)
 		var own jetstream.ConsumerInfo
-		members := b.members(topic, group)
+		members := b.members.of(topic, group)
 		counts := make([]count, len(members))
 		for i, s := range members {
 			counts[i] = s.tally.now()
@@ -111,41 +123,38 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 				s.tally.judge(counts[i], &own, 1)
 			}
 			b.upkeep.inspect(p, group, &own, members)
-			err = b.upkeep.raise(ctx, p, own.Config, members)
+			err = b.upkeep.renew(ctx, p, own.Config, members)
 		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
 			err = nil // other groups may have settled messages
 		}
 		if err != nil {
 			return purgeIdle, err
 		}
-		return b.upkeep.purge(ctx, p, group, &own)
+		next, err := b.upkeep.purge(ctx, p, group, &own)
+		if t := own.Config.InactiveThreshold; t > 0 {
+			next = min(next, max(t/beats, beatOften))
+		}
+		return next, err
 	})
 }
 
-// members returns the members of a group in this backend.
-func (b *Backend) members(topic, group string) (all []*source) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for s := range b.sources {
-		if s.config.Topic == topic && s.config.Group == group {
-			all = append(all, s)
+// renew gives the consumer of a group the settings that its members in this process need. The
+// consumer may lack them, because another process that changed it at the same time wrote
+// settings without them. If the group is ephemeral, renew tells the server that it lives.
+func (u *upkeep) renew(ctx context.Context, p *place, c jetstream.ConsumerConfig, members []*source) error {
+	changed := false
+	for _, s := range members {
+		changed = s.needs.adapt(&c) || changed
+	}
+	if changed {
+		if err := u.putConsumer(ctx, p, c, "update", nil); err != nil {
+			return err
 		}
 	}
-	return all
-}
-
-// raise makes the lease of a group as long as its members in this process need. The lease
-// may be too short, because another process that raised it at the same time wrote a shorter
-// one.
-func (u *upkeep) raise(ctx context.Context, p *place, c jetstream.ConsumerConfig, members []*source) error {
-	has := c.AckWait
-	for _, s := range members {
-		c.AckWait = max(c.AckWait, s.config.Lease)
-	}
-	if c.AckWait == has {
+	if len(members) == 0 || c.InactiveThreshold == 0 {
 		return nil
 	}
-	return u.putConsumer(ctx, p, c, "update", nil)
+	return members[0].beat(ctx)
 }
 
 // purge removes all messages before the first one that some group has not settled. It
@@ -159,6 +168,9 @@ func (u *upkeep) raise(ctx context.Context, p *place, c jetstream.ConsumerConfig
 // If another process or group has purged the stream since the last call for this group,
 // purge leaves the stream to it. So one process purges a topic until it ends. In a shared
 // stream, every process purges, because an earlier purge may have been of another topic.
+//
+// Messages younger than Keep stay, even if the stream is crowded. If it is full, Publish makes
+// room, see upkeep.makeRoom.
 func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
 	var info jetstream.StreamInfo
 	if err := u.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
@@ -167,6 +179,13 @@ func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstre
 	u.mu.Lock()
 	before := u.looks[[2]string{p.topic, group}]
 	u.mu.Unlock()
+	settings, _, err := settingsOf(p, info.Config)
+	if err != nil {
+		return purgeIdle, err // without Keep nothing may be purged
+	}
+	if known, ok := u.known.Load(p.topic); ok {
+		known.(*place).room.learn(p, info.Config)
+	}
 	now, purged := look{newFullness(info, time.Now()), info.State.FirstSeq}, uint64(0)
 	tight := now.share > crowded
 	useful := func(floor uint64, held int) bool {
@@ -174,8 +193,11 @@ func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstre
 	}
 	ownAllows := own.Name == "" || useful(own.AckFloor.Stream, own.NumAckPending)
 	inTurn := tight || p.shared() || before.at.IsZero() || before.first == now.first
-	if info.State.Msgs > 0 && ownAllows && inTurn {
+	if info.State.Msgs > 0 && ownAllows && inTurn && u.aged(p, info, settings.Keep) {
 		floor, held, err := u.floor(ctx, p, info.State.FirstSeq)
+		if err == nil && settings.Keep > 0 && useful(floor, held) {
+			floor, err = u.older(ctx, p, info.TimeStamp.Add(-settings.Keep), floor)
+		}
 		if err == nil && useful(floor, held) {
 			now.first = floor + 1
 			purged, err = u.purgeTo(ctx, p, floor)
@@ -187,6 +209,9 @@ func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstre
 	u.mu.Lock()
 	u.looks[[2]string{p.topic, group}] = now
 	u.mu.Unlock()
+	if settings.Keep > 0 {
+		return purgeIdle, nil // only time makes more messages old enough
+	}
 	if purged >= busy {
 		return min(now.next(before.fullness), purgeBusy), nil
 	}
@@ -227,8 +252,8 @@ func (u *upkeep) floor(ctx context.Context, p *place, first uint64) (floor uint6
 	}
 	floor = math.MaxUint64
 	for _, c := range consumers {
-		if !strings.HasPrefix(c, p.prefix) {
-			continue // of another topic
+		if !strings.HasPrefix(c, p.prefix) || strings.HasPrefix(c, p.prefix+probeMark) {
+			continue // of another topic, or no group
 		}
 		f, h, err := u.floorOf(ctx, p, c)
 		switch {

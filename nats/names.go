@@ -25,6 +25,7 @@ type place struct {
 	stream  string
 	subject string
 	prefix  string // beginning of the names of the consumers of the topic; empty unless the stream is shared
+	room    *room
 }
 
 // maxName is the most bytes that the server allows in the name of a stream or consumer.
@@ -32,7 +33,7 @@ const maxName = 255
 
 func (b *broker) place(topic string) *place {
 	topic = strings.Clone(topic) // a part of a large text would keep all of it
-	p := &place{topic: topic, subject: b.options.Namespace + "." + topic}
+	p := &place{topic: topic, subject: b.options.Namespace + "." + topic, room: new(room)}
 	if b.options.Stream == "" {
 		p.stream = b.options.Namespace + "=" + dotless(topic)
 	} else {
@@ -62,10 +63,10 @@ func (b *broker) topicOf(stream string) (topic string, ok bool) {
 }
 
 // topicOfConsumer returns the topic of a consumer of the shared stream. ok is false for a
-// consumer of another program.
+// consumer of another program, and for the one of alone.
 func topicOfConsumer(name string) (topic string, ok bool) {
 	topic, _, ok = strings.Cut(name, "=")
-	return dotted(topic), ok
+	return dotted(topic), ok && topic != ""
 }
 
 func dotless(name string) string { return strings.ReplaceAll(name, ".", "+") }

@@ -3,8 +3,10 @@
 //
 // A topic is a stream; a group is a durable pull consumer of it. The server keeps leases
 // (AckWait), delays (a negative acknowledgement with a delay) and attempts (the number of
-// deliveries). docs/nats.md describes the names of streams and consumers and how to inspect
-// them, the server's settings, and the weaker promises of a single server.
+// deliveries). It also keeps the settings of a topic (metadata of the stream), the end of an
+// ephemeral group (InactiveThreshold) and the pause of a group. docs/nats.md describes the
+// names of streams and consumers and how to inspect them, the server's settings, and the
+// weaker promises of a single server.
 package nats
 
 import (
@@ -13,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,9 +42,8 @@ type Backend struct {
 	upkeep     *upkeep
 
 	closed  atomic.Bool
-	mu      sync.Mutex
-	sources map[*source]struct{}
-	paces   map[string]pace // by topic and group: when the next Delay may be sent
+	members roster
+	pacer   pacer // says when the next Delay of a group may be sent
 }
 
 var (
@@ -78,8 +78,7 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 			requesters: pool.New(requesters, func() *requester { return newRequester(sender, requestRoom) }, func(r *requester) { r.hangUp() }),
 		},
 		conn: conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
-		sender:  sender,
-		sources: map[*source]struct{}{}, paces: map[string]pace{},
+		sender: sender,
 	}
 	b.upkeep = newUpkeep(&b.broker)
 	return b, nil
@@ -109,7 +108,12 @@ func (b *Backend) Limits() backend.Limits {
 	for topic := range b.options.Topics {
 		once = min(once, b.options.of(topic).OnceWindow)
 	}
-	return backend.Limits{Payload: b.maxPayload - headerRoom, OnceWindow: once, LooseAcks: true}
+	own := b.options.Stream == "" // a bound is one of the whole stream
+	return backend.Limits{
+		Payload: b.maxPayload - headerRoom, OnceWindow: once, LooseAcks: true,
+		Ephemeral: true,
+		Settings:  backend.Supported{Keep: true, MaxMessages: own, MaxBytes: own},
+	}
 }
 
 // headerRoom is the most bytes that the headers of a message can take in NATS. The bus
@@ -135,7 +139,7 @@ func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 }
 
 // requester takes a requester from the pool. The caller puts it back.
-func (b *Backend) requester(ctx context.Context) (*requester, error) {
+func (b *broker) requester(ctx context.Context) (*requester, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, classOf(ctx, err, false)
 	}
@@ -145,18 +149,13 @@ func (b *Backend) requester(ctx context.Context) (*requester, error) {
 
 // Close implements [backend.Backend].
 func (b *Backend) Close() error {
-	b.mu.Lock()
 	if b.closed.Swap(true) {
-		b.mu.Unlock()
 		return nil
 	}
-	var members []*source
-	for s := range b.sources {
-		members = append(members, s)
-	}
-	b.mu.Unlock()
-	for _, s := range members {
-		s.close()
+	ctx, cancel := farewell()
+	defer cancel()
+	for _, s := range b.members.close() {
+		s.close(ctx)
 	}
 	b.requesters.Close(nil)
 	if b.end != nil {

@@ -40,9 +40,10 @@ type Options struct {
 	OnceWindow time.Duration
 
 	// MaxBytes limits the size of each new stream. Zero means no limit of its own; then
-	// only the limits of the account and the server apply. A full stream, account or server
-	// refuses messages with [backend.ErrFull], and drops none, until Maintain has purged
-	// messages that every group has settled. JetStream reserves MaxBytes of storage for each
+	// only the limits of the account and the server apply. Before Publish exceeds the limit
+	// of a topic's own stream, it purges messages that every group has settled. A full
+	// stream, account or server refuses messages with [backend.ErrFull], and drops none. A
+	// topic with settings of its own has their limits, see [Backend.Declare]. JetStream reserves MaxBytes of storage for each
 	// stream, and also for dead-letter topics. An account may require a limit
 	// (max_bytes_required). It then refuses new streams without one.
 	MaxBytes int64
@@ -62,11 +63,9 @@ type Options struct {
 // TopicOptions are the settings of one topic. A zero field takes its value from the field
 // of the same name in [Options].
 type TopicOptions struct {
-	OnceWindow  time.Duration
-	MaxBytes    int64
-	MaxMessages int64
-	Replicas    int
-	Storage     jetstream.StorageType // FileStorage is zero, so it cannot replace MemoryStorage
+	OnceWindow time.Duration
+	Replicas   int
+	Storage    jetstream.StorageType // FileStorage is zero, so it cannot replace MemoryStorage
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -82,6 +81,12 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Stream != "" && len(o.Topics) > 0 {
 		return o, errors.New("topics have no options of their own in one stream")
+	}
+	switch {
+	case o.MaxBytes < 0:
+		return o, errors.New("max bytes is negative")
+	case o.MaxMessages < 0:
+		return o, errors.New("max messages is negative")
 	}
 	for _, topic := range append(slices.Sorted(maps.Keys(o.Topics)), "") {
 		if err := o.of(topic).check(); err != nil {
@@ -123,10 +128,6 @@ func (t TopicOptions) check() error {
 	switch {
 	case t.OnceWindow < 100*time.Millisecond:
 		return fmt.Errorf("once window of %v is less than 100 ms", t.OnceWindow)
-	case t.MaxBytes < 0:
-		return errors.New("max bytes is negative")
-	case t.MaxMessages < 0:
-		return errors.New("max messages is negative")
 	case t.Replicas < 0:
 		return errors.New("replicas is negative")
 	}
@@ -137,10 +138,8 @@ func (t TopicOptions) check() error {
 func (o Options) of(topic string) TopicOptions {
 	t := o.Topics[topic]
 	return TopicOptions{
-		OnceWindow:  cmp.Or(t.OnceWindow, o.OnceWindow),
-		MaxBytes:    cmp.Or(t.MaxBytes, o.MaxBytes),
-		MaxMessages: cmp.Or(t.MaxMessages, o.MaxMessages),
-		Replicas:    cmp.Or(t.Replicas, o.Replicas),
-		Storage:     cmp.Or(t.Storage, o.Storage),
+		OnceWindow: cmp.Or(t.OnceWindow, o.OnceWindow),
+		Replicas:   cmp.Or(t.Replicas, o.Replicas),
+		Storage:    cmp.Or(t.Storage, o.Storage),
 	}
 }

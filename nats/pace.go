@@ -1,6 +1,9 @@
 package nats
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // A consumer redelivers due messages by a timer, and each NAK with a delay sets this timer to
 // 10 ms. So it redelivers only after 10 ms without such a NAK. With one Delay call in 200 ms
@@ -37,12 +40,28 @@ func (p pace) next(now time.Time) (turn time.Time, after pace) {
 	return turn, after
 }
 
+// A pacer has the paces of the groups of a backend.
+type pacer struct {
+	mu    sync.Mutex
+	paces map[string]pace // by topic and group
+}
+
+// forget removes the pace of a group.
+func (p *pacer) forget(topic, group string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.paces, topic+"/"+group)
+}
+
 // turn returns how long the next Delay call for a group must wait.
-func (b *Backend) turn(topic, group string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (p *pacer) turn(topic, group string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now, key := time.Now(), topic+"/"+group
-	turn, after := b.paces[key].next(now)
-	b.paces[key] = after
+	turn, after := p.paces[key].next(now)
+	if p.paces == nil {
+		p.paces = map[string]pace{}
+	}
+	p.paces[key] = after
 	return turn.Sub(now)
 }

@@ -33,6 +33,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
+// errNoRoom means that the server refused a message because of a bound of the stream.
+var errNoRoom = fmt.Errorf("%w: a bound of the stream is reached", backend.ErrFull)
+
 // errTwin means that the server did not store a message because another message with its ID
 // is on its way. The outcome of that message is not known yet.
 var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backend.ErrUnavailable)
@@ -40,7 +43,8 @@ var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backen
 // publish stores msgs, and creates missing streams. It returns the error of each message.
 // All messages go through one connection, which keeps the order of each topic. A message
 // that failed with errTwin is sent again, until the outcome of its twin is known, for at
-// most 5 seconds (const answer).
+// most 5 seconds (const answer). A message that the server refused because of a bound of its
+// stream is sent again once, if room can be made.
 func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error {
 	errs := make([]error, len(msgs))
 	places := b.ensureAll(ctx, msgs, errs)
@@ -52,13 +56,27 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error 
 	for i, m := range msgs {
 		if n, most := m.Size(), b.maxPayload-headerRoom; errs[i] == nil && n > most {
 			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, most)
+		} else if errs[i] == nil {
+			if errs[i] = places[i].room.tooLarge(n); errs[i] != nil {
+				b.forget(m.Topic) // the bound may be another one by now
+			}
 		}
 		if errs[i] == nil {
 			errs[i] = errTwin // to be sent
 		}
 	}
+	reserved, refilled := b.upkeep.reserve(ctx, msgs, places, errs), false
+	defer func() {
+		for _, r := range reserved {
+			r.place.room.land(r.need)
+		}
+	}()
 	for until := time.Now().Add(answer); ; {
 		b.send(ctx, r, msgs, places, errs)
+		if !refilled && b.upkeep.refill(ctx, msgs, places, errs, reserved) {
+			refilled = true
+			continue
+		}
 		switch {
 		case !slices.Contains(errs, errTwin), time.Now().After(until):
 			return errs
@@ -156,6 +174,7 @@ func (b *broker) stored(r *requester, p *place, m *backend.Message, answer *nats
 		}
 		seq, m.Duplicate = a.Sequence, a.Duplicate
 	}
+	p.room.stored(seq)
 	var digits [positionLen]byte
 	m.Position = r.mem.Text(appendPosition(digits[:0], seq))
 	return nil

@@ -28,18 +28,14 @@ func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, li
 }
 
 func (b *broker) read(ctx context.Context, p *place, from backend.Start, limit int) ([]backend.Message, error) {
-	seq := uint64(0)
-	if after, ok := from.After(); ok {
-		var err error
-		if seq, err = parsePosition(after); err != nil {
-			return nil, err
-		}
-	}
 	state, err := b.state(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	seq = max(seq+1, state.FirstSeq)
+	seq, err := b.resolve(ctx, p, from, state)
+	if err != nil {
+		return nil, err
+	}
 	var ms []backend.Message
 	size := 0
 	for len(ms) < limit && seq <= state.LastSeq {
@@ -71,6 +67,50 @@ func (b *broker) read(ctx context.Context, p *place, from backend.Start, limit i
 	return ms, nil
 }
 
+// resolve returns the sequence at which a Read begins.
+func (a *api) resolve(ctx context.Context, p *place, from backend.Start, state jetstream.StreamState) (uint64, error) {
+	if after, ok := from.After(); ok {
+		seq, err := parsePosition(after)
+		return max(min(seq, state.LastSeq)+1, state.FirstSeq), err
+	}
+	at, ok := from.At()
+	switch {
+	case ok:
+		return a.since(ctx, p, at, state)
+	case from == backend.StartEarliest:
+		return state.FirstSeq, nil
+	case from == backend.StartLatest:
+		return state.LastSeq + 1, nil
+	}
+	return 0, fmt.Errorf("%w: start %q", backend.ErrRefused, from)
+}
+
+// since returns a sequence from which on all messages of a topic were stored at t or later, and
+// before which all were stored earlier. It reads about 30 messages of a billion, each of
+// which halves the search.
+func (a *api) since(ctx context.Context, p *place, t time.Time, state jetstream.StreamState) (uint64, error) {
+	low, high := state.FirstSeq, state.LastSeq+1
+	if t.After(state.LastTime) {
+		return high, nil
+	}
+	if !t.After(state.FirstTime) {
+		return low, nil
+	}
+	for low < high {
+		middle := low + (high-low)/2
+		m, err := a.readOne(ctx, p, middle)
+		switch {
+		case err == nil && m.Time.Before(t):
+			low = m.Sequence + 1
+		case err == nil, isCode(err, jetstream.JSErrCodeMessageNotFound):
+			high = middle
+		default:
+			return 0, err
+		}
+	}
+	return low, nil
+}
+
 // rowBytes is about the most bytes of the messages of a row.
 const rowBytes = 1 << 20
 
@@ -84,14 +124,14 @@ func row(first, n uint64) []uint64 {
 }
 
 // readAll reads the messages of a stream that exist with these sequences, of any topic.
-func (b *broker) readAll(ctx context.Context, p *place, sequences []uint64) ([]record, error) {
+func (a *api) readAll(ctx context.Context, p *place, sequences []uint64) ([]record, error) {
 	questions := make([]any, len(sequences))
 	for i, seq := range sequences {
 		questions[i] = map[string]uint64{"seq": seq}
 	}
 	var errs []error
 	records := make([]record, len(sequences))
-	err := b.askAll(ctx, "STREAM.MSG.GET."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
+	err := a.askAll(ctx, "STREAM.MSG.GET."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
 		answer := struct {
 			Message *record `json:"message"`
 		}{&records[i]}
@@ -140,12 +180,12 @@ func (r *record) stored() (stream string, sequence uint64, at time.Time) {
 
 // readOne asks the leader of a stream for the first message of a topic with the sequence
 // seq or a higher one. The record is never nil.
-func (b *broker) readOne(ctx context.Context, p *place, seq uint64) (*record, error) {
+func (a *api) readOne(ctx context.Context, p *place, seq uint64) (*record, error) {
 	var answer struct {
 		Message record `json:"message"`
 	}
 	question := map[string]any{"seq": seq, "next_by_subj": p.subject}
-	err := b.ask(ctx, "STREAM.MSG.GET."+p.stream, question, &answer)
+	err := a.ask(ctx, "STREAM.MSG.GET."+p.stream, question, &answer)
 	answer.Message.stream = p.stream
 	return &answer.Message, err
 }
@@ -226,9 +266,12 @@ func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, er
 	if info.State.Msgs = info.State.Subjects[p.subject]; info.State.Msgs > 0 || err != nil {
 		return info.State, err
 	}
+	if _, declared, _ := settingsOf(p, info.Config); declared {
+		return info.State, nil
+	}
 	groups, err := b.groups(ctx, p)
 	if err == nil && len(groups) == 0 {
-		err = fmt.Errorf("%w: the topic has no messages and no groups", backend.ErrGone)
+		err = fmt.Errorf("%w: the topic has no messages, groups or settings", backend.ErrGone)
 	}
 	return info.State, err
 }

@@ -114,7 +114,7 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 	}
 	s.pulls.loan.Return()
 	ds, err := s.receive(ctx, limit, maxBytes)
-	s.failed = err != nil && !errors.Is(err, ctx.Err())
+	s.failed = err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, backend.ErrPaused)
 	if errors.Is(err, backend.ErrUnavailable) {
 		s.pulls.doubt()
 	}
@@ -125,7 +125,7 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 }
 
 func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
-	if err := s.halted(ctx); err != nil {
+	if err := s.halt.check(ctx, s, false); err != nil {
 		return nil, err
 	}
 	if lost := s.backend.sender.connection(); lost != s.pulls.lost {
@@ -143,7 +143,10 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []b
 		if isGone {
 			s.wiped()
 		}
-		if len(ds) > 0 || !isGone && !errors.Is(err, errPasses) {
+		switch {
+		case len(ds) == 0 && err == nil:
+			return nil, s.halt.check(ctx, s, true)
+		case len(ds) > 0, !isGone && !errors.Is(err, errPasses):
 			return ds, err
 		}
 		if !sleep(ctx, s.ended, 50*time.Millisecond) { // the cause may pass

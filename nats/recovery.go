@@ -40,7 +40,7 @@ func (y recovery) run(ctx context.Context) error {
 	s, p := y.source, &y.source.pulls
 	for {
 		before := s.tally.now()
-		alone := before.alone && len(s.backend.members(s.config.Topic, s.config.Group)) == 1
+		alone := before.alone && len(s.backend.members.of(s.config.Topic, s.config.Group)) == 1
 		info, err := s.recollect(ctx)
 		if err == nil && alone && info.NumWaiting > 0 && time.Since(p.since) < p.block+late {
 			// The server may still send messages for a lost pull.

@@ -84,7 +84,7 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 		}
 	}
 	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // a NAK without a delay does not set the timer
-		sleep(ctx, s.ended, s.backend.turn(s.config.Topic, s.config.Group))
+		sleep(ctx, s.ended, s.backend.pacer.turn(s.config.Topic, s.config.Group))
 	}
 	waited := time.Since(called)
 	all := make([]told, len(ds))
@@ -220,7 +220,7 @@ var errReturned = errors.New("the message was given back before")
 // receipt returns the receipt of a delivery. After an error the word must not be sent.
 func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 	r, ok := d.Token.(*receipt)
-	if !ok || *r.source.place != *s.place || r.source.config.Group != s.config.Group {
+	if !ok || r.source.place.topic != s.place.topic || r.source.place.stream != s.place.stream || r.source.config.Group != s.config.Group {
 		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
 	isDelay := c.before != nil

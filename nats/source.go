@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -15,6 +16,7 @@ type source struct {
 	backend *Backend
 	config  backend.Config
 	place   *place
+	needs   needs
 	next    string // the subject of pulls
 
 	closed atomic.Bool
@@ -24,7 +26,7 @@ type source struct {
 	pulls   pulls
 	failed  bool // the last Receive failed
 
-	paused atomic.Bool // Maintain has found the consumer paused
+	halt halt
 
 	era   atomic.Pointer[era] // the present era
 	tally tally
@@ -50,14 +52,17 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
 	p := b.place(c.Topic)
-	info, err := b.group(ctx, p, c)
+	n := needs{lease: c.Lease}
+	if c.Ephemeral {
+		n.mark = memberKey + rand.Text()
+	}
+	info, err := b.group(ctx, p, c, n)
 	if err != nil {
 		return nil, err
 	}
-	b.known.Store(p.topic, p)
 	ended := make(chan struct{})
 	s := &source{
-		backend: b, config: c, place: p, ended: ended, next: b.next(p, p.consumer(c.Group)),
+		backend: b, config: c, place: p, needs: n, ended: ended, next: b.next(p, p.consumer(c.Group)),
 		pulls: pulls{
 			line: newLine(b.sender, maxPull+16, ended), lost: b.sender.connection(),
 			batch: maxPull, block: min(longest, c.Lease/share),
@@ -65,14 +70,9 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	s.era.Store(newEra())
 	s.tally.begin(info)
-	b.mu.Lock()
-	closed := b.closed.Load()
-	if !closed {
-		b.sources[s] = struct{}{}
-	}
-	b.mu.Unlock()
-	if closed {
-		s.close()
+	s.halt.learn(pauseOf(info))
+	if !b.members.add(s) {
+		s.close(ctx)
 		return nil, backend.ErrClosed
 	}
 	return s, nil
@@ -98,13 +98,22 @@ func (s *source) failure(op string, err error) error {
 	return s.backend.failure(op, s.config.Topic+"/"+s.config.Group, err)
 }
 
-// Close implements [backend.Source].
+// Close implements [backend.Source]. The last member of an ephemeral group deletes it. Close
+// waits for the server for a second at most.
 func (s *source) Close() error {
-	s.close()
+	ctx, cancel := farewell()
+	defer cancel()
+	s.close(ctx)
 	return nil
 }
 
-func (s *source) close() {
+// farewell returns the context of a call of Close.
+func farewell() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), leaveFor) //nolint:forbidigo // Close has no context
+}
+
+// close ends the member. ctx bounds its requests.
+func (s *source) close(ctx context.Context) {
 	if s.closed.Swap(true) {
 		return
 	}
@@ -112,7 +121,8 @@ func (s *source) close() {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.pulls.hangUp()
-	s.backend.mu.Lock()
-	delete(s.backend.sources, s)
-	s.backend.mu.Unlock()
+	s.backend.members.remove(s)
+	if s.config.Ephemeral {
+		s.leave(ctx)
+	}
 }

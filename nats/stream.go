@@ -14,8 +14,6 @@ import (
 	"github.com/seed41896749/eventbus/internal/pool"
 )
 
-var _ backend.Declarer = (*Backend)(nil)
-
 // A broker creates, checks and inspects the streams of topics and the consumers of groups.
 type broker struct {
 	*api
@@ -32,11 +30,20 @@ func (b *broker) ensure(ctx context.Context, topic string) (*place, error) {
 		return p.(*place), nil
 	}
 	p := b.place(topic)
-	if _, _, err := b.stream(ctx, p); err != nil && !errors.Is(err, errNotAsked) {
+	info, _, err := b.stream(ctx, p, b.wanted(p))
+	if err != nil && !errors.Is(err, errNotAsked) {
 		return nil, err
 	}
-	b.known.Store(p.topic, p)
-	return p, nil
+	return b.know(p, info.Config), nil
+}
+
+// know remembers that the stream of a topic exists, and whether it has bounds. c has no
+// settings if this client may not ask for the stream.
+func (b *broker) know(p *place, c jetstream.StreamConfig) *place {
+	known, _ := b.known.LoadOrStore(p.topic, p)
+	p = known.(*place)
+	p.room.learn(p, c)
+	return p
 }
 
 // forget makes the next ensure of a topic ask the server again.
@@ -45,11 +52,10 @@ func (b *broker) forget(topic string) { b.known.Delete(topic) }
 // errNotAsked means that this client may not ask for streams.
 var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
 
-// stream returns a topic's stream, and creates it if missing. It refuses an existing
-// stream whose settings break a promise. other lists the harmless differences from the
-// options.
-func (b *broker) stream(ctx context.Context, p *place) (info jetstream.StreamInfo, other string, err error) {
-	want := b.wanted(p)
+// stream returns a topic's stream, and creates it with the settings want if missing. It
+// refuses an existing stream whose settings break a promise. other lists the harmless
+// differences from want.
+func (b *broker) stream(ctx context.Context, p *place, want jetstream.StreamConfig) (info jetstream.StreamInfo, other string, err error) {
 	for until := time.Now().Add(spread); ; {
 		err = b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
 		if errors.Is(err, backend.ErrDenied) {
@@ -68,6 +74,9 @@ func (b *broker) stream(ctx context.Context, p *place) (info jetstream.StreamInf
 	}
 	if err != nil {
 		return info, "", err
+	}
+	if _, declared, err := settingsOf(p, info.Config); err == nil && declared {
+		want.MaxBytes, want.MaxMsgs = -1, -1 // the bounds of the options are for other topics
 	}
 	refused, other := streamDrift(want, info.Config)
 	if refused != "" {
@@ -96,11 +105,11 @@ func (b *broker) wanted(p *place) jetstream.StreamConfig {
 		AllowDirect:       true,
 		FirstSeq:          uint64(time.Now().UnixMicro()), // after each sequence number of a deleted stream with this name
 	}
-	if o.MaxBytes > 0 {
-		c.MaxBytes = o.MaxBytes
+	if b.options.MaxBytes > 0 {
+		c.MaxBytes = b.options.MaxBytes
 	}
-	if o.MaxMessages > 0 {
-		c.MaxMsgs = o.MaxMessages
+	if b.options.MaxMessages > 0 {
+		c.MaxMsgs = b.options.MaxMessages
 	}
 	if p.shared() {
 		c.Description = "topics of an event bus"
@@ -116,7 +125,6 @@ func streamDrift(want, got jetstream.StreamConfig) (refused, other string) {
 	must.compare("subjects", want.Subjects, got.Subjects)
 	must.compare("retention", want.Retention, got.Retention)
 	must.compare("discard", want.Discard, got.Discard)
-	must.compare("max age", want.MaxAge, got.MaxAge)
 	must.compare("no ack", false, got.NoAck)
 	must.compare("sealed", false, got.Sealed)
 	must.compare("deny purge", false, got.DenyPurge)
@@ -129,6 +137,7 @@ func streamDrift(want, got jetstream.StreamConfig) (refused, other string) {
 	if got.Duplicates < want.Duplicates {
 		must.compare("duplicate window", want.Duplicates, got.Duplicates)
 	}
+	may.compare("max age (the server removes a message that is older, even if a group has not got it)", want.MaxAge, got.MaxAge)
 	may.compare("replicas", want.Replicas, got.Replicas)
 	may.compare("storage", want.Storage, got.Storage)
 	may.compare("persist mode (async: a crash of the server loses messages)", want.PersistMode, got.PersistMode)
@@ -160,20 +169,4 @@ func (d differences) String() string { return strings.Join(d, "; ") }
 // the message says that it is for a stream of another name.
 func neverStored(p *place) outgoing {
 	return outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}
-}
-
-// Declare implements [backend.Declarer]. To learn whether the client may publish, it sends a
-// message that is never stored.
-func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
-	if err := b.Limits().Settings.Check(d.Settings); err != nil {
-		return backend.TopicSettings{}, b.failure("declare", topic, err)
-	}
-	return backend.TopicSettings{}, b.call(ctx, "declare", topic, effective, func(ctx context.Context) error {
-		b.forget(topic) // the stream may be deleted
-		p, err := b.ensure(ctx, topic)
-		if err == nil {
-			_, err = b.request(ctx, neverStored(p), false)
-		}
-		return err
-	})
 }

@@ -96,3 +96,42 @@ func TestSlowGroupIsRemembered(t *testing.T) {
 	s.maintain("billing")
 	require.Zero(t, s.depth())
 }
+
+// While no message is much older than Keep, Maintain makes no more requests than without
+// Keep.
+func TestKeepIsCheap(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	_, err := s.Declare(t.Context(), "orders", backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour}})
+	require.NoError(t, err)
+	s.publish(20)
+	s.settleAll(20)
+	for range 3 {
+		require.Equal(t, 2, s.maintain("billing"), "the group, the stream")
+	}
+	require.Equal(t, 20, s.depth())
+}
+
+// Publish to a topic with bounds makes few requests for room, also while it is full of settled
+// messages.
+func TestLooksForRoomAreRare(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	const most = 10_000
+	_, err := s.Declare(t.Context(), "orders", backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour, MaxMessages: most}})
+	require.NoError(t, err)
+	for range most / 500 {
+		s.publish(500)
+		s.settleAll(500)
+	}
+	before := s.messages()
+	for range most / 20 {
+		s.publish(10)
+	}
+	extra := int(s.messages()-before) - most/2
+	t.Logf("%d requests besides %d messages in %d calls", extra, most/2, most/20)
+	require.LessOrEqual(t, extra, 60)
+	require.Positive(t, extra)
+	require.LessOrEqual(t, s.depth(), most)
+	require.Greater(t, s.depth(), most*13/16)
+}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -15,7 +14,6 @@ import (
 )
 
 var (
-	_ backend.Declarer   = (*Backend)(nil)
 	_ backend.Pinger     = (*Backend)(nil)
 	_ backend.Clocker    = (*Backend)(nil)
 	_ backend.Reader     = (*Backend)(nil)
@@ -47,20 +45,6 @@ func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 	return time.Unix(s, us*int64(time.Microsecond)), nil
 }
 
-// Declare implements [backend.Declarer]. It only tests whether the client may add to the
-// stream, by an XADD with an ID that no stream accepts. The first message or group creates
-// the stream. If the memory of the server is full, Declare succeeds too.
-func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
-	if err := b.Limits().Settings.Check(d.Settings); err != nil {
-		return backend.TopicSettings{}, b.failure("declare", topic, err)
-	}
-	err := b.command(ctx, "xadd", b.streamKey(topic), "0-0", field, "").err
-	if errors.Is(err, backend.ErrFull) || err != nil && strings.Contains(err.Error(), "must be greater than 0-0") {
-		err = nil
-	}
-	return backend.TopicSettings{}, b.failure("declare", topic, err)
-}
-
 // exists returns ErrGone if the topic with this stream does not exist.
 func (b *broker) exists(ctx context.Context, stream string) error {
 	c := b.command(ctx, "exists", stream)
@@ -74,12 +58,18 @@ func (b *broker) exists(ctx context.Context, stream string) error {
 // the raw bytes of the entry as Payload.
 func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, limit int) (ms []backend.Message, err error) {
 	defer func() { err = b.failure("read", topic, err) }()
-	start := "-"
-	if after, ok := from.After(); ok {
-		if err := checkPosition(after); err != nil {
-			return nil, err
-		}
-		start = "(" + *entryID(&after)
+	start, err := startID(from)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case from == backend.StartLatest:
+		limit = 0
+		start = "-"
+	case start[0] == '@':
+		start = start[1:] // an id without its second number
+	case from != backend.StartEarliest:
+		start = "(" + start
 	}
 	stream := b.streamKey(topic)
 	if err := b.exists(ctx, stream); err != nil {
@@ -139,7 +129,7 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Sta
 // Topics implements [backend.Admin]. It scans all keys of the server, or of all masters of
 // a Cluster, 1000 at a time.
 func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
-	keys, err := b.walk(ctx, b.options.Namespace+":{*}", "stream")
+	keys, err := b.walk(ctx, string(b.namespace)+":{*}", "stream")
 	for _, key := range keys {
 		if topic, ok := b.topicOf(key); ok {
 			topics = append(topics, topic)
@@ -191,21 +181,25 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 		return err
 	}
 	stream := b.streamKey(topic)
-	keys := []any{"unlink", stream, trimmedKey(stream), youngKey(stream), turnKey(stream)}
+	keys := []any{"unlink", stream, trimmedKey(stream), youngKey(stream), turnKey(stream), settingsKey(stream)}
 	for _, name := range names {
-		delayed := delayedKey(stream, name)
-		keys = append(keys, delayed, sweepKey(delayed), turnKey(delayed))
+		for _, key := range groupKeys(stream, name)[1:] {
+			keys = append(keys, key)
+		}
 	}
 	if err := b.command(ctx, keys...).err; err != nil {
 		return b.failure("delete", topic, err)
 	}
-	// The marks of Once expire by themselves. Until then a new message could count as a
-	// duplicate of a deleted message.
-	marks, err := b.walk(ctx, stream+":once:*", "")
+	b.bounds.learn(topic, false, time.Now())
+	// The marks of Once and of instances expire by themselves. Until then a new message could
+	// count as a duplicate of a deleted message.
+	marks, err := b.walk(ctx, stream+":*", "")
 	for part := range slices.Chunk(marks, walkStep) {
-		keys = []any{"unlink"}
+		keys = []any{"unlink", neverKey(stream)} // at least one key
 		for _, key := range part {
-			keys = append(keys, key)
+			if isMark(stream, key) {
+				keys = append(keys, key)
+			}
 		}
 		err = errors.Join(err, b.command(ctx, keys...).err)
 	}
@@ -215,8 +209,7 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
 	stream := b.streamKey(topic)
-	delayed := delayedKey(stream, group)
-	c := b.run(ctx, deleteScript, []string{stream, delayed, sweepKey(delayed), turnKey(delayed)}, group)
+	c := b.run(ctx, deleteScript, groupKeys(stream, group), group)
 	if c.integer() == 0 && c.err == nil {
 		c.err = fmt.Errorf("%w: no such group", backend.ErrGone)
 	}

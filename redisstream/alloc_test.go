@@ -71,7 +71,7 @@ func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 
 // inspected returns an inspection that finds a sound server, without asking it.
 func inspected(t *testing.T) *inspection {
-	b, node := &Backend{options: Options{Namespace: "bus"}}, redis.NewClient(&redis.Options{})
+	b, node := &Backend{namespace: "bus"}, redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { require.NoError(t, node.Close()) })
 	b.lent = node
 	b.detour(node).Store(true)
@@ -86,10 +86,12 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	for i := range msgs {
 		msgs[i] = typical()
 	}
+	server.backend.bounds.learn("orders", false, time.Now().Add(time.Hour))
 	answer := []byte("$17\r\n1795243593723-123\r\n")
 	var mem trip
 	var failed error
 	publish := func() {
+		mem.know(t.Context(), server, msgs)
 		mem.begin(t.Context(), server, msgs)
 		for _, c := range mem.calls {
 			_, _ = c.reply.Write(answer)

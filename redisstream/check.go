@@ -98,7 +98,7 @@ func (b *Backend) inspect(ctx context.Context, node *redis.Client) error {
 	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
 		// A denied SELECT is returned as an error below, because then all other commands
 		// are denied too.
-		b.warn("may not look at the server's settings (INFO): version, eviction and persistence are not checked")
+		b.warnings.warn("may not look at the server's settings (INFO): version, eviction and persistence are not checked")
 		b.detour(node).Store(true)
 		return nil
 	}
@@ -112,12 +112,12 @@ func (b *Backend) inspect(ctx context.Context, node *redis.Client) error {
 	case policy == "noeviction" || policy == "" || b.options.AllowEviction:
 	case strings.HasPrefix(policy, "volatile-"):
 		// Streams and delays have no time to live.
-		b.warn("the server's maxmemory-policy is " + policy + ": when its memory is full it keeps topics, but may forget IDs of Once early, and so store an event twice; noeviction is better")
+		b.warnings.warn("the server's maxmemory-policy is " + policy + ": when its memory is full it keeps topics, but may forget IDs of Once early, and so store an event twice; noeviction is better")
 	default:
 		return fmt.Errorf("%w: the server's maxmemory-policy is %s: it would drop topics when its memory is full; set noeviction, or allow eviction in the options", backend.ErrRefused, policy)
 	}
 	if info["Persistence"]["aof_enabled"] == "0" {
-		b.warn("the server has no append-only file (appendonly no): a crash loses what was stored since its last snapshot")
+		b.warnings.warn("the server has no append-only file (appendonly no): a crash loses what was stored since its last snapshot")
 	}
 	b.detour(node).Store(true)
 	return nil
@@ -139,23 +139,23 @@ type warnings struct {
 }
 
 // warn records a warning, unless it was noted before. The next Attach tells it.
-func (b *Backend) warn(text string) {
-	b.warnings.mu.Lock()
-	defer b.warnings.mu.Unlock()
-	if !slices.Contains(b.warnings.all, text) {
-		b.warnings.all = append(b.warnings.all, text)
+func (w *warnings) warn(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Contains(w.all, text) {
+		w.all = append(w.all, text)
 	}
 }
 
 // tell sends the warnings that were not told yet as notices about the whole backend.
-func (b *Backend) tell(notify func(backend.Notice)) {
+func (w *warnings) tell(notify func(backend.Notice)) {
 	if notify == nil {
 		return
 	}
-	b.warnings.mu.Lock()
-	fresh := b.warnings.all[b.warnings.told:]
-	b.warnings.told = len(b.warnings.all)
-	b.warnings.mu.Unlock()
+	w.mu.Lock()
+	fresh := w.all[w.told:]
+	w.told = len(w.all)
+	w.mu.Unlock()
 	for _, text := range fresh {
 		notify(backend.Notice{Text: "redis: " + text})
 	}

@@ -56,6 +56,9 @@ func classOf(ctx context.Context, err error, sent bool) error {
 
 func classOfReply(text string) error {
 	reply := serverError(text)
+	if told, ok := strings.CutPrefix(reply.Error(), "PAUSED "); ok { // from take.lua
+		return &backend.PausedError{Pause: readPause([]byte(told))}
+	}
 	for _, c := range classes {
 		for _, code := range c.codes {
 			if strings.HasPrefix(reply.Error(), code) {

@@ -13,7 +13,8 @@ var PublishDigest = publishScript.digest
 // ScriptTexts returns the texts of all scripts.
 func ScriptTexts() (texts []string) {
 	for _, s := range []*script{
-		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, deleteScript, statsScript, groupsScript, clockScript,
+		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, deleteScript, statsScript, groupsScript, clockScript, declareScript,
+		hearScript, expireScript, indexScript, pauseScript,
 	} {
 		texts = append(texts, s.text)
 	}
@@ -43,6 +44,15 @@ var DelayDigest = delayScript.digest
 
 // SetYouth sets how long a stream is young.
 func (b *Backend) SetYouth(d time.Duration) { b.youth = d }
+
+// AskAgain makes the backend believe that a second has passed since it asked for bounds.
+func (b *Backend) AskAgain() {
+	b.bounds.mu.Lock()
+	defer b.bounds.mu.Unlock()
+	for topic, known := range b.bounds.topics {
+		b.bounds.topics[topic] = bound{known.set, known.asked.Add(-boundAge)}
+	}
+}
 
 // Age makes the backend believe that a minute has passed since prune looked at connections.
 func (b *Backend) Age() { b.pruned.Store(time.Now().Add(-unusedLine - time.Second).UnixNano()) }

@@ -33,8 +33,11 @@ type incarnation struct {
 // members of earlier incarnations.
 func (i *incarnation) join(ctx context.Context, s *source, start string) error {
 	c := s.config
-	keys := []string{s.stream, trimmedKey(s.stream), youngKey(s.stream)}
-	args := []any{c.Group, s.name, start, millis(s.backend.youth)}
+	keys := []string{s.stream, trimmedKey(s.stream), youngKey(s.stream), membersKey(s.delayed), instancesKey(s.delayed)}
+	args := []any{c.Group, s.name, start, millis(s.backend.youth), 0}
+	if c.Ephemeral {
+		args[4] = heardOf(c.Lease)
+	}
 	if c.Instance != "" {
 		i.mark, i.name = instanceKey(s.delayed, c.Instance), c.Incarnation
 		keys = append(keys, s.delayed, i.mark)

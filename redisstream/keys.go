@@ -18,13 +18,29 @@ import (
 // The keys of one topic, as docs/redis.md lists them. They share a hash tag, so that a
 // script can use them together in Cluster. A topic name has no braces.
 
-func (b *Backend) streamKey(topic string) string { return b.options.Namespace + ":{" + topic + "}" }
+// groupKeys returns the stream and all keys of a group except the marks of instances.
+func groupKeys(stream, group string) []string {
+	delayed := delayedKey(stream, group)
+	return []string{stream, delayed, sweepKey(delayed), turnKey(delayed), pauseKey(delayed), membersKey(delayed), instancesKey(delayed)}
+}
+
+// A namespace begins the keys of a backend.
+type namespace string
+
+// indexKey returns the key of the index of ephemeral groups. It has a slot of its own.
+func (n namespace) indexKey() string { return string(n) + ":ephemeral" }
+
+func (n namespace) streamKey(topic string) string { return string(n) + ":{" + topic + "}" }
 
 func delayedKey(stream, group string) string { return stream + ":delayed:" + group }
 func sweepKey(delayed string) string         { return delayed + ":sweep" }
 func turnKey(key string) string              { return key + ":turn" }
+func pauseKey(delayed string) string         { return delayed + ":pause" }
+func membersKey(delayed string) string       { return delayed + ":members" }
+func instancesKey(delayed string) string     { return delayed + ":instances" }
 func trimmedKey(stream string) string        { return stream + ":trimmed" }
 func youngKey(stream string) string          { return stream + ":young" }
+func settingsKey(stream string) string       { return stream + ":settings" }
 
 // neverKey returns a key that never exists. publish.lua uses it to test a permission.
 func neverKey(stream string) string { return stream + ":once:-" }
@@ -37,8 +53,8 @@ func onceKey(stream, mark string) string {
 }
 
 // topicOf returns the topic of the stream with this key. ok is false for any other key.
-func (b *Backend) topicOf(key string) (topic string, ok bool) {
-	rest, ok := strings.CutPrefix(key, b.options.Namespace+":{")
+func (n namespace) topicOf(key string) (topic string, ok bool) {
+	rest, ok := strings.CutPrefix(key, string(n)+":{")
 	if !ok {
 		return "", false
 	}
@@ -48,6 +64,11 @@ func (b *Backend) topicOf(key string) (topic string, ok bool) {
 // instanceKey returns the key whose value is the incarnation of the last incarnation of an instance
 // that has attached to a group.
 func instanceKey(delayed, instance string) string { return delayed + ":instance:" + instance }
+
+// isMark reports whether a key of a topic is a mark of Once or of an instance.
+func isMark(stream, key string) bool {
+	return strings.HasPrefix(key, stream+":once:") || strings.HasPrefix(key, stream+":delayed:") && strings.Contains(key, ":instance:")
+}
 
 // memberName returns a new name for the consumer of a member. The name ends with the lease,
 // because another member may take over its messages only after that time

@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -19,33 +20,38 @@ const (
 )
 
 // Maintain implements [backend.Maintainer]. It trims the messages that every group has
-// settled. It removes members that have ended and hold no message. It repairs delayed
-// messages that would never be due. It trims nothing while the stream is young (see
-// docs/redis.md) or lacks a group of this process. The reason is a server that lost its
-// data: its groups are created again one after another, and each must get all messages.
+// settled and that are older than Keep, by the time in their ids. It removes members that
+// have ended and hold no message. It repairs delayed messages that would never be due. It
+// trims nothing while the stream is young (see docs/redis.md) or lacks a group of this
+// process. The reason is a server that lost its data: its groups are created again one after
+// another, and each must get all messages.
+//
+// Maintain tells the server that the members of an ephemeral group live. Every five seconds
+// it also deletes the ephemeral groups, of all topics, whose members are not heard of.
 //
 // One process trims a topic, and one works on each group: the process that did it last, while
 // it calls often enough. Maintain of another process does nothing meanwhile.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
-	most := maxYoung
-	if bound := b.options.MaxMessages; bound > 0 {
-		most = min(most, bound/2)
-	}
 	b.mu.Lock()
-	args := []any{group, maxTrim, millis(unknownLease), b.mending[delayed], most, b.id, millis(turn)}
-	for s := range b.sources {
-		if s.config.Topic == topic {
-			args = append(args, s.config.Group)
-		}
-	}
+	mending := b.mending[delayed]
 	b.mu.Unlock()
-	c := b.run(ctx, maintainScript, []string{stream, delayed, trimmedKey(stream), youngKey(stream), turnKey(stream), turnKey(delayed)}, args...)
+	args := []any{group, maxTrim, millis(unknownLease), mending, maxYoung, b.id, millis(turn), b.options.MaxMessages}
+	c := maintainScript.call([]string{
+		stream, delayed, trimmedKey(stream), youngKey(stream), turnKey(stream), turnKey(delayed), settingsKey(stream),
+	}, append(args, b.members.groups(topic)...)...)
+	heard, idle := b.ephemerals.hear(topic, group)
+	defer b.ephemerals.sweep(ctx)
+	b.send(ctx, append(heard, c)...)
 	c.arrayOf(3)
 	removed, more := c.integer(), c.integer() == 1
 	after := string(c.bulk())
-	if err := c.end(); err != nil {
+	err := c.end()
+	for _, h := range heard {
+		err = cmp.Or(err, h.err)
+	}
+	if err != nil {
 		return trimIdle, b.failure("maintain", topic+"/"+group, err)
 	}
 	b.mu.Lock()
@@ -57,7 +63,7 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 	case more:
 		return trimAgain, nil
 	case removed >= busy || after != "":
-		return trimBusy, nil
+		return min(trimBusy, idle), nil
 	}
-	return trimIdle, nil
+	return idle, nil
 }

@@ -21,10 +21,11 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	err := b.with(ctx, func(w *wire) error {
 		start, inspection := 0, &inspection{backend: b, wire: w}
 		for broken := false; start < len(msgs) && !broken; {
-			part := msgs[start : start+tripLen(msgs[start:], b.options.MaxMessages > 0)]
 			t := &w.trip
+			lost := t.know(ctx, inspection, msgs[start:min(start+maxPipeline, len(msgs))])
+			part := msgs[start : start+tripLen(msgs[start:], &b.bounds)]
 			t.begin(ctx, inspection, part)
-			broken = t.publish(ctx, w)
+			broken = t.publish(ctx, b, w) || lost
 			for i, m := range part {
 				errs.Set(start+i, len(msgs), b.failure("publish", m.Topic, t.adds[i].err))
 			}
@@ -48,10 +49,10 @@ var errBroke = errors.New("a call before it has failed")
 // tripLen returns the number of messages at the front of msgs that go into one trip. No
 // trip has two calls of publish.lua for one topic. A server that is loading its data may
 // refuse the first call and run the second.
-func tripLen(msgs []*backend.Message, bounded bool) int {
+func tripLen(msgs []*backend.Message, bounds *bounds) int {
 	size, most := 0, maxPipeline
 	for i, m := range msgs {
-		if m.Once || bounded {
+		if m.Once || (i == 0 || m.Topic != msgs[i-1].Topic) && bounds.set(m.Topic) {
 			most = maxScripted
 		}
 		if size += m.Size(); i > 0 && (size > maxTrip || i >= most) {

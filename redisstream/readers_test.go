@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -51,7 +52,11 @@ func TestManyTopicsShareConnections(t *testing.T) {
 		}
 	}
 	require.NoError(t, s.Drain(t.Context()))
-	require.LessOrEqual(t, connections(t, admin, "app"), calls)
+	falls := func(most int) { // the server sees the end of a connection a little later
+		t.Helper()
+		require.Eventually(t, func() bool { return connections(t, admin, "app") <= most }, 5*time.Second, 10*time.Millisecond)
+	}
+	falls(calls)
 	require.NoError(t, bus.Shutdown(t.Context()))
-	require.Zero(t, connections(t, admin, "app"))
+	falls(0)
 }

@@ -141,7 +141,7 @@ func (s *source) runTake(ctx context.Context, most int, maxBytes int64) (ds []ba
 	if maxBytes > 0 {
 		bytesLeft = min(bytesLeft, maxBytes)
 	}
-	keys, own := s.incarnation.arguments([]string{s.stream, s.delayed, sweepKey(s.delayed)}, start)
+	keys, own := s.incarnation.arguments([]string{s.stream, s.delayed, sweepKey(s.delayed), pauseKey(s.delayed)}, start)
 	c := takeScript.call(keys, append([]any{
 		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, bytesLeft, s.number, s.lost, bytes.TrimLeft(s.high, "abcdef"),
 	}, own...)...)

@@ -4,7 +4,8 @@
 // A topic is a stream, a group is a consumer group, and a member is one of its consumers.
 // A delivered message stays pending in its group, and is not trimmed, until the group
 // acknowledges it. Leases and delays are measured by the clock of the server. Attempts are
-// part of the server's delivery count. docs/redis.md describes the keys, how to look at
+// part of the server's delivery count. The settings of a topic and the pause of a group are
+// keys beside the stream, so they hold for all processes. docs/redis.md describes the keys, how to look at
 // them, the settings that the server needs, and the features on which each promise rests.
 //
 // go-redis has a logger for the whole process, standard error by default. The connections of
@@ -38,9 +39,10 @@ type Options struct {
 	// server. The default is 2 minutes. Each ID takes about 150 bytes for that time.
 	OnceWindow time.Duration
 
-	// MaxMessages limits the stored messages of each topic. At the limit Publish returns
-	// [backend.ErrFull] until Maintain has trimmed messages that every group has settled.
-	// Zero means no limit except the memory of the server.
+	// MaxMessages limits the stored messages of each topic for which no other bound was declared.
+	// At the limit Publish makes room by messages that every group has settled. Without
+	// such messages it returns [backend.ErrFull]. Zero means no limit except the memory of the
+	// server.
 	MaxMessages int
 
 	// AllowEviction accepts a server that may evict any key when its memory is full
@@ -89,6 +91,7 @@ const (
 // methods are safe for concurrent use.
 type Backend struct {
 	broker
+	namespace
 	options Options
 	owned   bool          // Close closes the client
 	opened  string        // the first address of the URL that Open was given; empty after New
@@ -97,10 +100,13 @@ type Backend struct {
 
 	readers  readers
 	warnings warnings
+	bounds   bounds
+	members  members
 	closed   atomic.Bool
 
-	mu      sync.Mutex
-	sources map[*source]struct{}
+	ephemerals ephemerals
+
+	mu sync.Mutex
 	// mending has, by delayedKey, the id after which the next Maintain continues to repair
 	// delayed messages.
 	mending map[string]string
@@ -128,9 +134,10 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
 	b := &Backend{
-		options: o, youth: youth, id: rand.Text(), sources: map[*source]struct{}{}, mending: map[string]string{},
+		namespace: namespace(o.Namespace), options: o, youth: youth, id: rand.Text(), mending: map[string]string{},
 	}
-	b.lent = client
+	b.lent, b.bounds.all = client, o.MaxMessages > 0
+	b.ephemerals.backend = b
 	b.wires = pool.New(wires, func() *wire { return newWire(&b.broker, answer) }, (*wire).end)
 	switch client := client.(type) {
 	case *redis.Client:
@@ -166,20 +173,16 @@ func readsMasters(o *redis.ClusterOptions) error {
 func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{
 		Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true, Instances: true, Positions: true,
-		Receivers: mostReaders,
+		Receivers: mostReaders, Settings: backend.Supported{Keep: true, MaxMessages: true}, Ephemeral: true,
 	}
 }
 
 // Close implements [backend.Backend].
 func (b *Backend) Close() error {
-	b.mu.Lock()
-	closed := b.closed.Swap(true)
-	members := slices.Collect(maps.Keys(b.sources))
-	b.mu.Unlock()
-	if closed {
+	if b.closed.Swap(true) {
 		return nil
 	}
-	for _, s := range members {
+	for _, s := range b.members.list() { // a later one finds the backend closed
 		s.close()
 	}
 	b.wires.Close((*wire).end)

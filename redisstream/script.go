@@ -33,13 +33,18 @@ var (
 	statsScript    = newScript("stats")
 	groupsScript   = newScript("groups")
 	clockScript    = newScript("clock")
+	declareScript  = newScript("declare")
+	hearScript     = newScript("hear")
+	expireScript   = newScript("expire")
+	indexScript    = newScript("index")
+	pauseScript    = newScript("pause")
 )
 
 // newScript returns the script with this name. In its text, the file with/NAME.lua replaces
 // each line "-- with NAME". Several scripts share the functions of such a file.
 func newScript(name string) *script {
 	text := textOf(name)
-	for _, part := range []string{"ids", "lease", "count", "release"} {
+	for _, part := range []string{"ids", "lease", "count", "instance", "release", "start", "floor", "settings", "now", "members", "gone"} {
 		text = strings.Replace(text, "-- with "+part+"\n", textOf("with/"+part), 1)
 	}
 	return &script{text, redis.NewScript(text).Hash()}

@@ -3,6 +3,7 @@ package redisstream
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,22 +80,26 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 		number: 1, high: []byte(noPosition), weight: unknown, largest: unknown,
 	}
 	s.delayed = delayedKey(s.stream, c.Group)
+	if c.Ephemeral {
+		if err := b.ephemerals.enter(ctx, s); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.incarnation.join(ctx, s, start); err != nil {
 		return nil, err
 	}
 	b.readers.join()
-	b.mu.Lock()
-	b.sources[s] = struct{}{}
-	b.mu.Unlock()
+	b.members.add(s)
 	if b.closed.Load() {
 		s.close() //nolint:contextcheck // closing has none
 		return nil, backend.ErrClosed
 	}
-	b.tell(c.Notify)
+	b.warnings.tell(c.Notify)
 	return s, nil
 }
 
-// startID returns the ID for XGROUP CREATE at which a group with this start begins.
+// startID returns the place at which a group with this start begins, as lua/with/start.lua
+// reads it: 0, $, the id after which the group begins, or @ and the time in milliseconds.
 func startID(start backend.Start) (string, error) {
 	switch start {
 	case backend.StartEarliest:
@@ -102,12 +107,20 @@ func startID(start backend.Start) (string, error) {
 	case backend.StartLatest:
 		return "$", nil
 	}
+	if t, ok := start.At(); ok {
+		return "@" + strconv.FormatInt(entryMillis(t), 10), nil
+	}
 	position, ok := start.After()
 	if !ok {
 		return "", fmt.Errorf("%w: start %q", backend.ErrRefused, start)
 	}
 	return *entryID(&position), checkPosition(position)
 }
+
+const latestMillis = 1 << 53 // Lua counts milliseconds exactly up to this number
+
+// entryMillis returns the first number of the id of an entry that is stored at t.
+func entryMillis(t time.Time) int64 { return min(max(t.UnixMilli(), 0), latestMillis) }
 
 // failure adds the operation, topic and group to err. After Close the error is ErrClosed.
 func (s *source) failure(op string, err error) error {
@@ -132,13 +145,15 @@ func (s *source) close() {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	s.reply, s.loan = reply{}, slab.Loan{} // a kept subscription or delivery keeps s alive
-	s.backend.mu.Lock()
-	delete(s.backend.sources, s)
-	s.backend.mu.Unlock()
+	s.backend.members.remove(s)
 	s.backend.readers.leave()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Close has none
 	defer cancel()
 	// An error does not matter, because Maintain removes a member that could not leave.
+	if s.config.Ephemeral {
+		s.backend.ephemerals.leave(ctx, s)
+		return
+	}
 	_ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
 }
 

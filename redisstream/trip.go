@@ -17,11 +17,13 @@ import (
 type trip struct {
 	adds   []add // one for each message
 	calls  []*call
-	text   []byte // memory of the values of all entries
-	topic  string // the topic of the last XADD
-	stream string // the key of that topic's stream
-	key    any    // the same
-	flat   bool   // that topic has the option FlatPublish
+	text   []byte           // memory of the values of all entries
+	topic  string           // the topic of the last XADD
+	stream string           // the key of that topic's stream
+	key    any              // the same
+	flat   bool             // that topic has the option FlatPublish
+	asked  []*ask           // for bounds, with the messages
+	failed map[string]error // by topic, if the server must not get messages before it has told the bound
 }
 
 // An add adds the entry of one message. It has the memory for one XADD.
@@ -67,7 +69,9 @@ func (t *trip) begin(ctx context.Context, server *inspection, msgs []*backend.Me
 			continue
 		}
 		if t.to(b, m.Topic) || i == 0 {
-			refused = server.topic(ctx, t.stream)
+			if refused = server.topic(ctx, t.stream); refused == nil {
+				refused = t.failed[m.Topic]
+			}
 		}
 		if a.err = refused; refused != nil {
 			continue
@@ -90,8 +94,14 @@ func (t *trip) begin(ctx context.Context, server *inspection, msgs []*backend.Me
 		a.by = &a.own
 		t.calls = append(t.calls, a.by)
 	}
-	for _, s := range scripts {
-		s.call = *publishScript.call(s.keys, append([]any{b.options.MaxMessages, millis(b.options.OnceWindow)}, s.values...)...)
+	for topic, s := range scripts {
+		args := []any{b.options.MaxMessages, millis(b.options.OnceWindow), s.settings, s.never, 0}
+		if s.settings > 0 {
+			groups := b.members.groups(topic)
+			args[4] = len(groups)
+			args = append(args, groups...)
+		}
+		s.call = *publishScript.call(s.keys, append(args, s.values...)...)
 	}
 }
 
@@ -130,6 +140,7 @@ func (t *trip) end() {
 	clear(t.adds)
 	clear(t.calls)
 	t.adds, t.calls, t.text = t.adds[:0], t.calls[:0], t.text[:0]
+	t.asked, t.failed = nil, nil
 	if cap(t.text) > keepText {
 		t.text = nil
 	}
@@ -138,20 +149,32 @@ func (t *trip) end() {
 // An addScript is a call of publish.lua, for messages of one topic.
 type addScript struct {
 	call
-	keys   []string
-	values []any
+	keys     []string
+	settings int // index of the key of the settings, from 1; 0 if the topic has no bound
+	never    int // index of the key that never exists; 0 if no message has a mark
+	values   []any
 }
 
 // scripts returns an empty call for each topic that needs the script, by topic. If one
 // message of a topic needs it, all messages of the topic use it, to keep their order.
 func scripts(b *Backend, msgs []*backend.Message) (all map[string]*addScript) {
-	for _, m := range msgs {
-		if (m.Once || b.options.MaxMessages > 0) && all[m.Topic] == nil {
-			if all == nil {
-				all = map[string]*addScript{}
-			}
-			all[m.Topic] = &addScript{keys: []string{b.streamKey(m.Topic)}}
+	bounded := false
+	for i, m := range msgs {
+		if i == 0 || m.Topic != msgs[i-1].Topic {
+			bounded = b.bounds.set(m.Topic)
 		}
+		if !m.Once && !bounded || all[m.Topic] != nil {
+			continue
+		}
+		if all == nil {
+			all = map[string]*addScript{}
+		}
+		stream := b.streamKey(m.Topic)
+		s := &addScript{keys: []string{stream}}
+		if bounded {
+			s.keys, s.settings = append(s.keys, settingsKey(stream), trimmedKey(stream)), 2
+		}
+		all[m.Topic] = s
 	}
 	return all
 }
@@ -159,8 +182,9 @@ func scripts(b *Backend, msgs []*backend.Message) (all map[string]*addScript) {
 func (s *addScript) add(m *backend.Message, id any, fields []any) {
 	mark := 0
 	if m.Once {
-		if len(s.keys) == 1 {
+		if s.never == 0 {
 			s.keys = append(s.keys, neverKey(s.keys[0]))
+			s.never = len(s.keys)
 		}
 		s.keys = append(s.keys, onceKey(s.keys[0], m.Mark()))
 		mark = len(s.keys)
@@ -170,11 +194,14 @@ func (s *addScript) add(m *backend.Message, id any, fields []any) {
 
 // publish makes the calls, and reads the replies. broken means that the caller must not
 // send later messages, because the connection broke or the server cannot store messages now.
-func (t *trip) publish(ctx context.Context, w *wire) (broken bool) {
+func (t *trip) publish(ctx context.Context, b *Backend, w *wire) (broken bool) {
 	if len(t.calls) == 0 {
 		return false
 	}
 	w.send(ctx, t.calls...)
+	for _, a := range t.asked {
+		_ = a.learn(b) // without an answer, the next Publish asks again
+	}
 	broken = slices.ContainsFunc(t.calls, func(c *call) bool { return !isAnswer(c.err) || errors.Is(c.err, backend.ErrUnavailable) })
 	t.read()
 	return broken

@@ -5,9 +5,17 @@ import "github.com/seed41896749/eventbus"
 // inherit returns o with the value of defaults in each zero field that a group inherits.
 func inherit(o, defaults eventbus.SubscribeOptions) eventbus.SubscribeOptions {
 	d := defaults
+	if o.Order == eventbus.OrderTotal { // which needs one handler
+		d.Concurrency, d.MaxConcurrency = 0, 0
+	}
 	setDefault(&o.Concurrency, d.Concurrency)
-	if d.MaxInFlight > 0 { // a bound for all groups gives way to the Concurrency of one
-		d.MaxInFlight = max(d.MaxInFlight, o.Concurrency)
+	// A bound for all groups gives way to a greater Concurrency of one.
+	if d.MaxConcurrency > 0 {
+		d.MaxConcurrency = max(d.MaxConcurrency, o.Concurrency)
+	}
+	setDefault(&o.MaxConcurrency, d.MaxConcurrency)
+	if d.MaxInFlight > 0 {
+		d.MaxInFlight = max(d.MaxInFlight, o.Concurrency, o.MaxConcurrency)
 	}
 	setDefault(&o.MaxInFlight, d.MaxInFlight)
 	setDefault(&o.MaxBytes, d.MaxBytes)

@@ -18,7 +18,7 @@ import (
 // samples has a value for each option that a program sets.
 var samples = eventbus.SubscribeOptions{
 	Group: "g", Topics: []string{"a"}, Ack: eventbus.AckOnReceive, Order: eventbus.Unordered, Start: eventbus.StartLatest,
-	Concurrency: 3, MaxRedelivered: 1, MaxInFlight: 30, MaxBytes: 3 << 20, Limiter: limiter.MaxInFlight(9), Lease: 3 * time.Second,
+	Concurrency: 3, MaxConcurrency: 5, MaxRedelivered: 1, MaxInFlight: 30, MaxBytes: 3 << 20, Limiter: limiter.MaxInFlight(9), Lease: 3 * time.Second,
 	Timeout: 3 * time.Second, LeaveTimeouts: true, MaxReceive: 3 << 20, DeadLetterExpired: true, DeadLetterOnReceive: true,
 	OnFailure: eventbus.FailAll, DeadLetter: "dead", OnDeadLetter: func(*eventbus.Event, eventbus.DeadLetter) {},
 	Retry: eventbus.Retry{
@@ -100,6 +100,7 @@ func TestPrecedence(t *testing.T) {
 			{"library", plain, eventbus.SubscribeOptions{}, 9 * time.Second, 1, 1024, 10 * time.Minute},
 			{"service", defaults, eventbus.SubscribeOptions{}, 5 * time.Second, 4, 8, time.Minute},
 			{"group", defaults, eventbus.SubscribeOptions{Timeout: time.Second, Concurrency: 2, MaxInFlight: 2}, time.Second, 2, 2, time.Minute},
+			{"ordered", defaults, eventbus.SubscribeOptions{Order: eventbus.OrderTotal}, 5 * time.Second, 1, 8, time.Minute},
 			{"none", defaults, eventbus.SubscribeOptions{Timeout: -1}, -1, 4, 8, time.Minute},
 			{"wide", defaults, eventbus.SubscribeOptions{Concurrency: 20, Retry: eventbus.Retry{Initial: time.Hour}}, 5 * time.Second, 20, 20, time.Hour},
 		} {

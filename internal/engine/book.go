@@ -184,13 +184,13 @@ const stuckAfter = 5 * time.Second
 func (x *teller) tellStuck() {
 	s := x.sub
 	s.book.lock()
-	n := s.book.Stats().Stuck
+	n, most := s.book.Stats().Stuck, s.book.Concurrency
 	s.book.unlock()
-	if n < s.Concurrency {
+	if n < most {
 		s.status.clear(allStuck, nil)
 		return
 	}
-	s.status.trouble(allStuck, nil, fmt.Errorf("%d handlers have run for %v longer than their timeout, %v; at most %d others run", n, stuckAfter, s.Timeout, s.Concurrency))
+	s.status.trouble(allStuck, nil, fmt.Errorf("%d handlers have run for %v longer than their timeout, %v; at most %d others run", n, stuckAfter, s.Timeout, most))
 }
 
 // tellCrowded begins or ends the trouble crowded.

@@ -37,7 +37,7 @@ type Options struct {
 	Observer observer.Observer
 	Publish  PublishOptions // New sets NewBackoff
 	Instance string         // see backend.Config.Instance; empty: none
-	Topics   map[string]backend.TopicSettings
+	Topics   map[string]Topic
 }
 
 // PublishOptions is [publish.Options].

@@ -11,17 +11,23 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
+// A Topic has the settings of a topic, and the groups that are to exist before their members.
+type Topic struct {
+	Settings backend.TopicSettings
+	Groups   []string
+}
+
 // A settings has the settings of topics, each of which is declared before the first use of its
 // topic.
 type settings struct {
-	all map[string]backend.TopicSettings
+	all map[string]Topic
 
 	mu   sync.Mutex
 	todo map[string]bool // the topics of all that are not declared
 	some atomic.Bool     // todo is not empty
 }
 
-func newSettings(all map[string]backend.TopicSettings) *settings {
+func newSettings(all map[string]Topic) *settings {
 	s := &settings{all: maps.Clone(all), todo: map[string]bool{}}
 	for topic := range all {
 		s.forget(topic)
@@ -74,19 +80,25 @@ func (e *Engine) declare(ctx context.Context, topic string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
-	want := e.settings.all[topic]
+	want := e.settings.all[topic].Settings
 	var has backend.TopicSettings
 	err := driving("Declare", func() (err error) {
 		has, err = backend.Declare(ctx, e.backend, topic, backend.Declaration{Settings: want})
 		return err
 	})
+	for _, group := range e.settings.all[topic].Groups {
+		if err != nil {
+			break
+		}
+		err = driving("Attach", func() error { return backend.DeclareGroup(ctx, e.backend, topic, group, backend.StartEarliest) })
+	}
 	if err != nil {
 		return fmt.Errorf("declaring the topic %s: %w", topic, err)
 	}
 	e.settings.declared(topic)
-	if has != want {
+	if has != want && want != (backend.TopicSettings{}) {
 		e.notifier.noticed(backend.Notice{Topic: topic, Text: fmt.Sprintf(
-			"the topic has the settings %v, which stay in force, and this program states %v; eventbus topics set changes them", has, want)})
+			"the topic has other settings, which stay in force: %v; this program states %v; eventbus topics set changes them", has, want)})
 	}
 	return nil
 }

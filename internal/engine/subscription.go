@@ -56,6 +56,7 @@ type Config struct {
 	Start            backend.Start
 	Ephemeral        bool // the group lives with this member; backends that cannot do that keep it after a crash
 	Concurrency      int
+	MaxConcurrency   int // the bounds of Resize are Concurrency and MaxConcurrency
 	MaxRedelivered   int // the most redelivered events that run at the same time; 0: no limit
 	MaxInFlight      int
 	Limiter          limiter.Limiter

@@ -82,6 +82,7 @@ var rows = []struct {
 	{"middleware", everything},
 	{"results", everything},
 	{"request", everything},
+	{"scale", everything},
 	{"lifecycle", everything},
 	{"service", everything},
 	{"store", everything},

@@ -41,7 +41,7 @@ const (
 // Config of a Ledger. The caller sets every field.
 type Config struct {
 	Order          Order
-	Concurrency    int // workers, without spare ones
+	Concurrency    int // workers, without spare ones; Resize changes it
 	MaxRedelivered int // the most redelivered messages that run at the same time; 0: no limit
 	MaxInFlight    int // the caller's limiter enforces it; the ledger parks by it, see park
 	MaxParked      int // Holds that wait without a place; beyond it nothing more is read

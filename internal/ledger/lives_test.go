@@ -97,6 +97,8 @@ func (w *world) step() {
 		m.fetch()
 	case 4:
 		w.trouble = trouble{slow: 2 * time.Millisecond}
+	case 5:
+		m.use(func(l *Ledger) { l.Resize(l.MaxRedelivered + 1 + w.dice.IntN(6)) })
 	default:
 		for range 1 + w.dice.IntN(2*len(w.keys)) {
 			w.publish(w.dice.IntN(len(w.keys)))

@@ -239,3 +239,18 @@ func (x *runBook) count(at span, failed bool) {
 		l.Out.Freed.Failed++
 	}
 }
+
+// Resize changes Concurrency. Idle workers that are too many end, and others when their slices
+// have ended, so no run is cut.
+func (x *runBook) Resize(n int) {
+	l := x.ledger
+	l.Concurrency = n
+	for left := l.workers - n - l.spare(); left > 0 && len(l.idle) > 0; left-- {
+		last := len(l.idle) - 1
+		l.Out.Wake = append(l.Out.Wake, l.idle[last]) // its Take ends it
+		l.idle = l.idle[:last]
+	}
+	l.rouse()
+	l.roomForAll()
+	l.watchHoard()
+}

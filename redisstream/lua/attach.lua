@@ -1,25 +1,38 @@
--- attach 4: make a group if it does not exist, and add a member to it.
--- KEYS: the stream, the count of trimmed entries, the mark of a young stream; if the member is of an
---   instance, the sorted set of delayed ids and the mark of the instance. ARGV: group, member, the start of
---   a new group (0, $ or an id), for how many milliseconds a stream is young, and how long the mark lives.
+-- attach 5: make a group if it does not exist, and add a member to it.
+-- KEYS: the stream, the count of trimmed entries, the mark of a young stream, the members of an ephemeral
+--   group, its instances; if the member is of an instance, the sorted set of delayed ids and the mark of the
+--   instance. ARGV: group, member, the start of a new group (see startOf), for how many milliseconds a
+--   stream is young, ten leases in milliseconds or 0 if the group is not ephemeral, how long the mark lives.
 -- Returns {1 if the script must run again, the members of earlier incarnations of the instance, …}, or the error
---   BEYOND if the id is later than the stream's last. A run gives back about 500 entries of such
+--   BEYOND if the id is later than the stream's last, or KIND if the group is not of this kind. A run gives back about 500 entries of such
 --   members, so that other clients do not wait for long.
 -- A group that begins at the end gets ENTRIESREAD, the number of entries before it, so that Redis 7
 -- knows its lag.
 -- With a new group, a stream that Maintain has never trimmed becomes young: the server may have lost
 -- its data, and other groups may still come back. If the stream has every entry that was ever added to
--- it (Redis 7 counts them), the count of trimmed entries is of an earlier stream and is deleted.
-local key, group, member, start = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+-- it (Redis 7 counts them), the count of trimmed entries is of an earlier stream and is deleted. Ephemeral
+-- groups come and go, so only the first group of a stream makes it young if it is ephemeral.
+local key, trimmed, young, members, instances = unpack(KEYS)
+local group, member, start = ARGV[1], ARGV[2], ARGV[3]
 -- with count
 -- with ids
+-- with instance
 -- with release
+-- with start
+-- with now
+-- with members
 local exists = redis.call('EXISTS', key) == 1
-local known = false
+local known, groups = false, {}
 if exists then
-  for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
+  groups = redis.call('XINFO', 'GROUPS', key)
+  for _, g in ipairs(groups) do
     if field(g, 'name') == group then known = true end
   end
+end
+local heard = tonumber(ARGV[5])
+local lasts = heard == 0
+if known and lasts == (redis.call('EXISTS', members) == 1) then
+  return redis.error_reply('KIND the group exists and is ' .. (lasts and 'ephemeral' or 'not ephemeral'))
 end
 local added, length
 if not known then
@@ -27,14 +40,13 @@ if not known then
   local info = exists and redis.call('XINFO', 'STREAM', key)
   added = exists and field(info, 'entries-added') or (not exists and 0)
   length = exists and field(info, 'length') or 0
-  if start ~= '0' then
-    local last = exists and field(info, 'last-generated-id') or '0-0'
-    if start == '$' then
-      start, read = last, added
-    else
-      if less(last, start) then return redis.error_reply('BEYOND the end of the stream, ' .. last) end
-      if not less(start, last) then read = added end
-    end
+  local last, err = exists and field(info, 'last-generated-id') or '0-0'
+  start, err = startOf(start, last)
+  if err then return err end
+  if start == '$' then
+    start, read = last, added
+  elseif start ~= '0' and not less(start, last) then
+    read = added
   end
   local made
   if read and tonumber(read) > 0 then
@@ -49,21 +61,32 @@ end
 redis.call('XGROUP', 'DELCONSUMER', key, group, member)
 redis.call('XGROUP', 'CREATECONSUMER', key, group, member)
 if not known then
-  if added == length then redis.call('DEL', KEYS[2]) end
+  if added == length then redis.call('DEL', trimmed) end
   -- A server out of memory may refuse this SET.
-  if tonumber(ARGV[4]) > 0 and redis.call('EXISTS', KEYS[2]) == 0 then redis.pcall('SET', KEYS[3], '', 'PX', ARGV[4]) end
+  if tonumber(ARGV[4]) > 0 and (lasts or #groups == 0) and redis.call('EXISTS', trimmed) == 0 then
+    redis.pcall('SET', young, '', 'PX', ARGV[4])
+  end
+  -- The stream of an earlier group was lost.
+  if redis.call('EXISTS', members, instances) > 0 then redis.call('DEL', members, instances) end
 end
+if not lasts then hear(members, instances, member, heard) end
 local replaced = {0}
-if KEYS[5] then
+if KEYS[7] then
   local instance, incarnation = instanceOf(member)
-  redis.call('SET', KEYS[5], incarnation, 'PX', ARGV[5])
+  redis.call('SET', KEYS[7], incarnation, 'PX', ARGV[6])
+  if not lasts then
+    for _, name in ipairs(redis.call('ZRANGE', members, 0, -1)) do
+      local its, other = instanceOf(name)
+      if its == instance and other ~= incarnation then redis.call('ZREM', members, name) end
+    end
+  end
   local room = 500
   for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
     local name = field(c, 'name')
     local its, other = instanceOf(name)
     if its == instance and other ~= incarnation then
       replaced[#replaced + 1] = name
-      if room > 0 then room = room - release(key, KEYS[4], group, name) end
+      if room > 0 then room = room - release(key, KEYS[6], group, name) end
       if #redis.call('XPENDING', key, group, '-', '+', 1, name) == 0 then
         redis.call('XGROUP', 'DELCONSUMER', key, group, name)
       else

@@ -1,52 +1,44 @@
--- maintain 6: trim settled entries, remove members that are gone, and repair delayed messages.
+-- maintain 7: trim settled entries, remove members that are gone, and repair delayed messages.
 -- KEYS: the stream, the sorted set of delayed ids, the count of trimmed entries, the mark of a young
---   stream, the turns of the topic and of the group (see below). ARGV: group, most entries to trim, the
---   lease in milliseconds of consumers whose names have none, the id after which the repair continues or
---   '', from how many entries on a stream is not young, the caller, for how many milliseconds it gets a
---   turn, then the groups that must exist.
+--   stream, the turns of the topic and of the group (see below), the settings of the topic. ARGV: group,
+--   most entries to trim, the lease in milliseconds of consumers whose names have none, the id after which
+--   the repair continues or '', from how many entries on a stream is not young, the caller, for how many
+--   milliseconds it gets a turn, the bound of a topic without its own or 0, then the groups that must exist.
 -- Returns {entries trimmed, 1 if there are more to trim, the id after which the next repair continues}.
 -- Turns: one caller trims a topic, and one works on each group. It keeps its turn as long as it calls
 -- often enough. To all others the script returns at once, as if there were nothing to do. A server out of
 -- memory may refuse a turn. Then every caller does the work.
-local key, delayed, trimmed, young, topicTurn, groupTurn = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local key, delayed, trimmed, young, topicTurn, groupTurn, settings = unpack(KEYS)
 local group, limit, lease, after, caller, turn = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[6], ARGV[7]
 -- with ids
 -- with lease
+-- with floor
+-- with settings
+-- with now
 
 local function mine(key) return (redis.call('GET', key) or caller) == caller end
 local function keep(key) redis.pcall('SET', key, caller, 'PX', turn) end
 
--- trim removes entries that every group has settled. If the server lost the stream, it lost the groups
--- too, which come back one after another. So nothing is trimmed while one of the given groups is missing,
--- or while the stream is young and short. XLEN and not XINFO STREAM gives the length, because XINFO STREAM
--- also returns the first and the last body.
--- The floor is the lowest id that some group has not settled: the group's first pending id, or else the
--- id after its last delivered one. Without a group nothing is trimmed.
+-- trim removes entries that every group has settled, if they are older than Keep by the time in their
+-- ids. Nothing is trimmed while the stream is young and short. XLEN and not XINFO STREAM gives the length,
+-- because XINFO STREAM also returns the first and the last body.
 local function trim()
-  local waits = redis.call('EXISTS', young) == 1 and redis.call('XLEN', key) < tonumber(ARGV[5])
-  local missing = {}
-  for i = 8, #ARGV do missing[ARGV[i]] = true end
-  local floor
-  for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
-    local id
-    missing[field(g, 'name')] = nil
-    if field(g, 'pending') > 0 then
-      id = redis.call('XPENDING', key, field(g, 'name'), '-', '+', 1)[1][1]
-    else
-      id = field(g, 'last-delivered-id')
-      local ms, serial = string.match(id, '^(%d+)%-(%d+)$')
-      if #serial < 16 then -- larger numbers would be rounded; then one entry stays
-        id = ms .. '-' .. string.format('%.0f', tonumber(serial) + 1)
-      end
-    end
-    if not floor or less(id, floor) then floor = id end
+  local bound = settingOf(settings, 'max_messages', tonumber(ARGV[8]))
+  local most = tonumber(ARGV[5])
+  if bound > 0 then most = math.min(most, math.floor(bound / 2)) end
+  if redis.call('EXISTS', young) == 1 and redis.call('XLEN', key) < most then return 0, 0 end
+  local lowest = floor(key, 9, #ARGV)
+  if not lowest then return 0, 0 end
+  local keep = settingOf(settings, 'keep', 0)
+  if keep > 0 then
+    local kept = string.format('%.0f-0', math.max(0, now - keep))
+    if less(kept, lowest) then lowest = kept end
   end
-  if not floor or waits or next(missing) then return 0, 0 end
-  local removed, more = redis.call('XTRIM', key, 'MINID', '~', floor, 'LIMIT', limit), 0
+  local removed, more = redis.call('XTRIM', key, 'MINID', '~', lowest, 'LIMIT', limit), 0
   if removed * 2 > limit then -- it removes whole nodes, and stops before the one that would be too much
     more = 1
   else
-    removed = removed + redis.call('XTRIM', key, 'MINID', '=', floor)
+    removed = removed + redis.call('XTRIM', key, 'MINID', '=', lowest)
   end
   if removed > 0 then redis.call('INCRBY', trimmed, removed) end
   return removed, more

@@ -1,24 +1,63 @@
--- publish 4: store messages of one topic in order, unless they are duplicates.
+-- publish 5: store messages of one topic in order, unless they are duplicates.
 -- A mark is a key by which Once remembers the ID of a message. Its value is the id of the entry.
--- KEYS: the stream; if a message has a mark, a key that never exists, then the marks.
--- ARGV: most entries the stream may have (0: any number), how many milliseconds a mark lives, then for
---   each message the index of its mark in KEYS (0: none), the id of its entry or *, the number of
---   the following arguments that are the fields of its entry, and these fields.
+-- KEYS: the stream; if the topic has a bound, its settings and the count of trimmed entries; if a message
+--   has a mark, a key that never exists, then the marks.
+-- ARGV: the bound of a topic without its own (0: none), how many milliseconds a mark lives, the index in
+--   KEYS of the settings (0: there is no bound), the index of the key that never exists (0: there are no
+--   marks), the number of groups that must exist, these groups, then for each message the index of its
+--   mark in KEYS (0: none), the id of its entry or *, the number of the following arguments that are the
+--   fields of its entry, and these fields.
 -- Returns for each message {id, 0}, or {id of the earlier copy, 1}, or {error, 2} if the server refuses
 --   a given id, or an error, such as FULL at the bound. Such an error ends the script: later messages
 --   are not stored. If it is of the first message it is the whole reply, so that the client sees an
 --   error such as READONLY and leaves the server.
 -- A mark is set after its entry was added, because a mark without an entry would block the message.
 -- Before the first entry, a SET on the key that never exists tests whether marks may be set at all.
-local bound, window = tonumber(ARGV[1]), ARGV[2]
-local room = bound > 0 and bound - redis.call('XLEN', KEYS[1])
+-- At the bound, the oldest entries go that every group has settled, as many as are needed and 1000 at most.
+local key, window, settings, never = KEYS[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local groups = 5 + ARGV[5]
+-- with ids
+-- with floor
+-- with settings
+local bound = settings > 0 and settingOf(KEYS[settings], 'max_messages', tonumber(ARGV[1])) or 0
+local room = bound > 0 and bound - redis.call('XLEN', key)
+local lowest, steps = nil, 0
+
+-- make removes settled entries until there is room for one more. The first XTRIM removes whole nodes, when
+-- a bound was lowered. The others remove one entry each, because the rest may be kept.
+local function make()
+  lowest = lowest or floor(key, 6, groups)
+  if not lowest then return end
+  local before = room
+  if room < -100 then
+    room = room + redis.call('XTRIM', key, 'MINID', '~', lowest, 'LIMIT', math.min(1 - room, 10000))
+  end
+  while room <= 0 and steps < 1000 do
+    local first = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
+    if not first or not less(first[1], lowest) then break end
+    redis.call('XTRIM', key, 'MAXLEN', '=', bound - room - 1)
+    room, steps = room + 1, steps + 1
+  end
+  if room > before then redis.call('INCRBY', KEYS[settings + 1], room - before) end
+end
+
+-- add adds an entry with the fields from ARGV[first] to ARGV[last]. It returns its id, or an error.
+local function add(id, first, last)
+  if room and room <= 0 then
+    local made, failure = pcall(make)
+    if not made then return type(failure) == 'table' and failure or redis.error_reply(failure) end
+    if room <= 0 then return redis.error_reply('FULL the stream has ' .. bound - room .. ' entries') end
+  end
+  return redis.pcall('XADD', key, id, unpack(ARGV, first, last))
+end
+
 local out = {}
-if KEYS[2] then
-  local may = redis.pcall('SET', KEYS[2], '', 'XX', 'PX', 1)
+if never > 0 then
+  local may = redis.pcall('SET', KEYS[never], '', 'XX', 'PX', 1)
   if type(may) == 'table' and may.err then return may end
 end
 local stop = nil
-local i = 3
+local i = groups + 1
 while i <= #ARGV and not stop do
   local mark, id, last = KEYS[tonumber(ARGV[i])], ARGV[i + 1], i + 2 + tonumber(ARGV[i + 2])
   local earlier = mark and redis.pcall('GET', mark)
@@ -26,10 +65,8 @@ while i <= #ARGV and not stop do
     stop = earlier
   elseif earlier then
     out[#out + 1] = {earlier, 1}
-  elseif room and room <= 0 then
-    stop = redis.error_reply('FULL the stream has ' .. ARGV[1] .. ' entries')
   else
-    local added = redis.pcall('XADD', KEYS[1], id, unpack(ARGV, i + 3, last))
+    local added = add(id, i + 3, last)
     if type(added) == 'string' then
       if mark then redis.pcall('SET', mark, added, 'PX', window) end
       if room then room = room - 1 end

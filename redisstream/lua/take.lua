@@ -1,13 +1,14 @@
--- take 7: deliver messages whose delay is over, then messages whose lease has expired.
--- KEYS: the stream, the sorted set of delayed ids, the sweep mark (see below); if the member is of an
---   instance, the mark of the instance. ARGV: group, member, most
+-- take 8: deliver messages whose delay is over, then messages whose lease has expired.
+-- KEYS: the stream, the sorted set of delayed ids, the sweep mark (see below), the pause of the group; if the
+--   member is of an instance, the mark of the instance. ARGV: group, member, most
 --   deliveries, the member's lease in milliseconds, the owner to continue with, the id after which to
 --   continue there, most bytes, the number of this run, the number of the first run whose reply was lost
 --   or 0, the highest id that the member has received; if it is of an instance, 1 if the
 --   mark must be renewed, for how many milliseconds it lives, and the members that it has replaced just now.
 -- Returns {microseconds until the next run, a second at most, 1 if a delay ends then, the owner and the
 --   id to continue with, {{id, delivery count, fields, or nil if the body is gone}, …}}. If a later incarnation of
---   its instance has attached, the error REPLACED; what the member holds is then given back.
+--   its instance has attached, the error REPLACED; what the member holds is then given back. If the group is
+--   paused, the error PAUSED and the text of the pause.
 -- Replaced members: a read that had begun before the member was replaced may still give it entries.
 -- Lost replies: the member holds entries that it does not know of. They have higher ids than it has
 -- received, or the number of the lost run or of a later one. A run gives back some of them, due at once
@@ -21,12 +22,13 @@
 -- looks at no more than glance entries, by a filter of the server, or at some pages of an owner with more.
 -- If there are many owners, one member does this for all. It sets the sweep mark, and the others look
 -- only at their own oldest entries until the mark expires.
-local key, delayed, sweep = KEYS[1], KEYS[2], KEYS[3]
+local key, delayed, sweep, pause, mark = unpack(KEYS)
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local page, pages, glance, many, rest, step = 100, 5, 5000, 20, 250, 1000
 -- with lease
 -- with count
 -- with ids
+-- with instance
 -- with release
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
@@ -35,14 +37,17 @@ local number, lost, high = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
 
 local function full() return #taken >= max or bytes <= 0 end
 
-if KEYS[4] then
+if mark then
   local _, mine = instanceOf(member)
-  local latest = redis.call('GET', KEYS[4])
+  local latest = redis.call('GET', mark)
   if latest and latest ~= mine then
     release(key, delayed, group, member)
     return redis.error_reply('REPLACED by ' .. latest)
   end
-  if not latest or tonumber(ARGV[11]) > 0 then redis.pcall('SET', KEYS[4], mine, 'PX', ARGV[12]) end
+  if not latest or tonumber(ARGV[11]) > 0 then
+    redis.call('XPENDING', key, group) -- a deleted group gets no mark
+    redis.pcall('SET', mark, mine, 'PX', ARGV[12])
+  end
   for i = 13, #ARGV do release(key, delayed, group, ARGV[i]) end
 end
 
@@ -66,6 +71,14 @@ if lost > 0 then
   end
   if #due > 0 then redis.call('ZADD', delayed, unpack(due)) end
   return {0, 0, tonumber(ARGV[5]), #entries == page and last or '', {}}
+end
+
+local paused = redis.call('GET', pause)
+if paused then
+  -- This read shows that the member lives. It asks for held entries after the last possible id but one,
+  -- because the last one means new entries. It fails if the group does not exist.
+  redis.call('XREADGROUP', 'GROUP', group, member, 'COUNT', 1, 'STREAMS', key, '18446744073709551615-18446744073709551614')
+  return redis.error_reply('PAUSED ' .. paused)
 end
 
 -- sizeOf returns at least the bytes of a message. Fields of other programs grow when they are encoded.

@@ -2,7 +2,6 @@ package bus_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -43,22 +42,13 @@ func TestANewGroupGetsKeptEvents(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			url, o := broker.url(t), eventbus.Options{Topics: map[string]eventbus.TopicOptions{"kept": {Keep: time.Hour}}}
-			open := func() (*eventbus.Bus, error) {
-				return eventbus.Open(ctx, url, o, inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{})
-			}
-			bus, err := open()
-			if errors.Is(err, errors.ErrUnsupported) {
-				o.Topics = nil
-				bus, err = open()
-			}
+			bus, err := eventbus.Open(ctx, url, o, inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) }()
 
-			if o.Topics != nil {
-				all := settled(ctx, t, bus, "kept")
-				require.Equal(t, append(all, "last"), fromEarliest(ctx, t, bus, "kept"))
-			}
-			all := settled(ctx, t, bus, "plain")
+			all := settled(ctx, t, bus, "kept")
+			require.Equal(t, append(all, "last"), fromEarliest(ctx, t, bus, "kept"))
+			all = settled(ctx, t, bus, "plain")
 			for broker.forgets && depth(ctx, t, bus, "plain") > 0 {
 				time.Sleep(20 * time.Millisecond)
 			}

@@ -62,12 +62,32 @@ func TestOpenDeclaresTopics(t *testing.T) {
 	require.Empty(t, told, "all agree")
 	require.NoError(t, open(2*time.Hour).Shutdown(t.Context()))
 	require.Len(t, told, 1)
-	require.Contains(t, told[0], "1h0m0s")
-	require.Contains(t, told[0], "2h0m0s")
+	require.Contains(t, told[0], "stay in force: Keep 1h0m0s; this program states Keep 2h0m0s;")
 	has, err := mem.Declare(t.Context(), "orders", backend.Declaration{})
 	require.NoError(t, err)
 	require.Equal(t, time.Hour, has.Keep)
 	require.NoError(t, first.Shutdown(t.Context()))
+}
+
+// A topic has the events for the groups that the options name, from the first use on.
+func TestGroupsBeforeTheirMembers(t *testing.T) {
+	mem := inmemory.New(inmemory.Options{})
+	bus, err := eventbus.New(mem, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Groups: []string{"billing", "audit"}}}})
+	require.NoError(t, err)
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "1"}))
+	groups, err := mem.Groups(t.Context(), "orders")
+	require.NoError(t, err)
+	require.Equal(t, []string{"audit", "billing"}, groups)
+	got := make(chan string, 1)
+	_, err = bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "billing", Start: eventbus.StartLatest}, func(_ context.Context, d *eventbus.Delivery) error {
+		got <- d.ID
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, "1", <-got)
+	require.NoError(t, bus.Shutdown(t.Context()))
+	_, err = eventbus.New(mem, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Groups: []string{"a group"}}}})
+	require.ErrorContains(t, err, "a group")
 }
 
 // A lentDriver opens a backend that outlives each bus.

@@ -1,7 +1,3 @@
--- instanceOf returns the instance and the incarnation at the beginning of a member's name, or nil.
-local function instanceOf(name)
-  return string.match(name, '^([^~]+)~([^~]+)~')
-end
 -- release gives back the first entries of a consumer, 500 at most, due at once and with their
 -- attempt counted. It returns how many. The claims come before the ZADD, because a server out of memory
 -- refuses a ZADD that is the first write of a script.

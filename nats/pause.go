@@ -1,0 +1,175 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var _ backend.Pauser = (*Backend)(nil)
+
+// pauseKey is the key of the words of a pause in the metadata of a consumer. The value is a
+// pauseWords in JSON.
+const pauseKey = "eventbus.pause"
+
+// The words of a pause belong to the pause until the same moment. A pause until another one is
+// one of another program, such as the nats command.
+type pauseWords struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	By    string    `json:"by,omitempty"`
+	Why   string    `json:"why,omitempty"`
+}
+
+// levelKey is the key under which a server says which level of the API it has. Servers before
+// 2.11 have none, and cannot pause consumers.
+const levelKey = "_nats.level"
+
+// pauseOf returns the present pause of a consumer, or the zero Pause.
+func pauseOf(c *jetstream.ConsumerInfo) (p backend.Pause) {
+	if c.PauseRemaining <= 0 || c.Config.PauseUntil == nil {
+		return p
+	}
+	p.Until, p.Since = c.Config.PauseUntil.UTC(), c.TimeStamp
+	var w pauseWords
+	if err := json.Unmarshal([]byte(c.Config.Metadata[pauseKey]), &w); err == nil && w.Until.Equal(p.Until) {
+		p.Since, p.By, p.Why = w.Since, w.By, w.Why
+	}
+	if !p.Until.Before(forever) {
+		p.Until = time.Time{}
+	}
+	return p
+}
+
+// Pause implements [backend.Pauser]. It needs nats-server 2.11.
+func (b *Backend) Pause(ctx context.Context, topic, group string, p backend.Pause) error {
+	if err := p.Check(); err != nil {
+		return b.failure("pause", topic+"/"+group, err)
+	}
+	return b.call(ctx, "pause", topic+"/"+group, effective, func(ctx context.Context) error {
+		return setPause(ctx, b, topic, group, p)
+	})
+}
+
+// Resume implements [backend.Pauser].
+func (b *Backend) Resume(ctx context.Context, topic, group string) error {
+	return b.call(ctx, "resume", topic+"/"+group, effective, func(ctx context.Context) error {
+		return setPause(ctx, b, topic, group, backend.Pause{Until: epoch})
+	})
+}
+
+// Paused implements [backend.Pauser].
+func (b *Backend) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
+	return run(ctx, b, "ask for the pause of", topic+"/"+group, harmless, func(ctx context.Context) (backend.Pause, error) {
+		info, err := pausable(ctx, b.api, b.place(topic), group)
+		if err != nil {
+			return backend.Pause{}, err
+		}
+		return pauseOf(info), nil
+	})
+}
+
+// pausable asks for the consumer of a group. It returns an error if the server cannot pause
+// consumers.
+func pausable(ctx context.Context, a *api, p *place, group string) (*jetstream.ConsumerInfo, error) {
+	info := new(jetstream.ConsumerInfo)
+	err := a.ask(ctx, consumerInfo(p, group), nil, info)
+	if err == nil && info.Config.Metadata[levelKey] == "" {
+		err = fmt.Errorf("%w: to pause groups, the server must be of version 2.11 or later", errors.ErrUnsupported)
+	}
+	return info, err
+}
+
+// setPause changes the pause of a group. If p.Until has passed, it ends the pause. First it stores the
+// words of the pause, which mean nothing until the consumer is paused.
+func setPause(ctx context.Context, b *Backend, topic, group string, p backend.Pause) error {
+	place := b.place(topic)
+	info, err := pausable(ctx, b.api, place, group)
+	if err != nil {
+		return err
+	}
+	c := info.Config
+	c.Metadata = maps.Clone(c.Metadata)
+	p.Since = info.TimeStamp
+	until := p.Until.UTC()
+	if p.Until.IsZero() || until.After(forever) {
+		until = forever
+	}
+	if until.After(p.Since) {
+		text, err := json.Marshal(pauseWords{p.Since, until, p.By, p.Why})
+		if err != nil {
+			return err
+		}
+		c.Metadata[pauseKey], c.PauseUntil = string(text), &until
+	} else {
+		until, p, c.PauseUntil = time.Time{}, backend.Pause{}, nil
+		delete(c.Metadata, pauseKey)
+	}
+	if c.Metadata[pauseKey] != info.Config.Metadata[pauseKey] {
+		if err := b.putConsumer(ctx, place, c, "update", nil); err != nil { // a single server ignores PauseUntil here
+			return err
+		}
+	}
+	request := struct {
+		Until time.Time `json:"pause_until,omitzero"`
+	}{until}
+	if err := b.ask(ctx, "CONSUMER.PAUSE."+place.stream+"."+place.consumer(group), request, nil); err != nil {
+		return err
+	}
+	for _, s := range b.members.of(topic, group) {
+		s.halt.learn(p)
+	}
+	return nil
+}
+
+// A halt is the knowledge of a member about the pause of its group.
+type halt struct {
+	mu     sync.Mutex
+	pause  backend.Pause // zero if the group is not paused
+	looked time.Time     // when the member was last told of the state of the consumer
+}
+
+const (
+	pausedLook = time.Second     // shortest time between two looks for the end of a pause
+	idleLook   = 7 * time.Second // shortest time between two looks for a pause; longer than between two calls of Maintain, which looks too
+)
+
+// learn notes the present pause of the group, which may be zero.
+func (h *halt) learn(p backend.Pause) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pause, h.looked = p, time.Now()
+}
+
+// present returns the time since the last look, and an error if the group is paused.
+func (h *halt) present() (since time.Duration, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if since = time.Since(h.looked); !h.pause.Since.IsZero() {
+		err = &backend.PausedError{Pause: h.pause}
+	}
+	return since, err
+}
+
+// check returns an error if the group is paused. It asks the server for the end of a pause once in
+// a second at most. After a Receive without messages, idle is set, and check also asks for a new pause
+// if the last look is long ago. If the server does not answer, the next pull finds the reason.
+func (h *halt) check(ctx context.Context, s *source, idle bool) error {
+	since, err := h.present()
+	if err != nil && since < pausedLook || err == nil && (!idle || since < idleLook) {
+		return err
+	}
+	if _, err := s.info(ctx); err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	_, err = h.present()
+	return err
+}

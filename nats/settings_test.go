@@ -1,0 +1,340 @@
+package nats_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/nats"
+)
+
+// ownAndShared runs a test with a stream for each topic, and with one for all.
+func ownAndShared(t *testing.T, test func(t *testing.T, o nats.Options, stream string)) {
+	t.Parallel()
+	t.Run("own", func(t *testing.T) { t.Parallel(); test(t, nats.Options{}, ordersStream) })
+	t.Run("shared", func(t *testing.T) { t.Parallel(); test(t, nats.Options{Stream: "events"}, "events") })
+}
+
+func (w *watched) declare(topic string, d backend.Declaration) backend.TopicSettings {
+	has, err := w.b.Declare(w.Context(), topic, d)
+	require.NoError(w, err)
+	return has
+}
+
+// topicHas expects the number of messages of the topic orders.
+func (w *watched) topicHas(n int, why string) {
+	w.Helper()
+	ms, err := w.b.Read(w.Context(), "orders", backend.StartEarliest, 1000)
+	require.NoError(w, err)
+	require.Equal(w, n, len(ms), why)
+}
+
+// Maintain trims settled messages that are older than Keep, and only these. In a shared
+// stream it does so for each topic.
+func TestKeepEnds(t *testing.T) {
+	ownAndShared(t, func(t *testing.T, o nats.Options, stream string) {
+		w := watch(t, newPlace(t, o))
+		w.declare("orders", backend.Declaration{Settings: backend.TopicSettings{Keep: time.Second}})
+		w.publish("other", 1)
+		w.publish("orders", 10)
+		w.settle(10)
+		w.maintain()
+		w.topicHas(10, "younger than Keep")
+		time.Sleep(6100 * time.Millisecond) // Keep, and 5 s, the least for which a message may outlive it
+		w.publish("orders", 5)
+		w.settle(5)
+		w.maintain()
+		w.topicHas(5, "only the older ones go")
+		w.maintain()
+		w.topicHas(5, "only the older ones go")
+		require.Empty(t, w.notices)
+		require.Eventually(t, func() bool {
+			s, err := w.js.Stream(t.Context(), stream)
+			require.NoError(t, err)
+			return s.CachedInfo().State.Consumers == 1
+		}, 10*time.Second, 100*time.Millisecond, "the consumer of the search stays")
+	})
+}
+
+// A crowded stream keeps messages that are younger than Keep.
+func TestKeepInACrowdedStream(t *testing.T) {
+	t.Parallel()
+	w := watch(t, newPlace(t, nats.Options{MaxMessages: 12}))
+	w.declare("orders", backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour}})
+	w.publish("orders", 12)
+	w.settle(12)
+	w.maintain()
+	w.topicHas(12, "Maintain removed kept messages")
+	w.publish("orders", 1)
+	w.topicHas(12, "Publish makes the room that it needs")
+}
+
+// Processes that declare a topic at the same time all get the settings that are then in
+// force.
+func TestDeclareTogether(t *testing.T) {
+	ownAndShared(t, func(t *testing.T, o nats.Options, _ string) {
+		s := natstest.Start(t)
+		var backends []*nats.Backend
+		for range 4 {
+			b, err := nats.New(connect(t, s), o)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			backends = append(backends, b)
+		}
+		for _, round := range []string{"new", "existing"} {
+			topics := []string{round + "-a", round + "-b"}
+			if round == "existing" {
+				for _, topic := range topics {
+					require.NoError(t, backends[0].Publish(t.Context(), []*backend.Message{{Topic: topic}}))
+				}
+			}
+			var mu sync.Mutex
+			told := map[string]map[time.Duration]int{}
+			var wg sync.WaitGroup
+			for i, b := range backends {
+				for _, topic := range topics {
+					wg.Go(func() {
+						has, err := b.Declare(t.Context(), topic, backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour + time.Duration(i)}})
+						mu.Lock()
+						defer mu.Unlock()
+						if err != nil {
+							t.Errorf("declare %s: %v", topic, err)
+						}
+						if told[topic] == nil {
+							told[topic] = map[time.Duration]int{}
+						}
+						told[topic][has.Keep]++
+					})
+				}
+			}
+			wg.Wait()
+			for _, topic := range topics {
+				has, err := backends[0].Declare(t.Context(), topic, backend.Declaration{})
+				require.NoError(t, err)
+				require.Equal(t, map[time.Duration]int{has.Keep: len(backends)}, told[topic], topic)
+			}
+		}
+	})
+}
+
+// Declare changes nothing else of a stream. It reports settings that it cannot read, and
+// Maintain then purges nothing.
+func TestDeclareChangesOnlySettings(t *testing.T) {
+	t.Parallel()
+	w := watch(t, newPlace(t, nats.Options{}))
+	s, err := w.js.Stream(t.Context(), ordersStream)
+	require.NoError(t, err)
+	config := s.CachedInfo().Config
+	config.Description, config.MaxMsgSize = "ours", 1<<20
+	config.Metadata["owner"], config.Metadata["eventbus.keep"] = "shop", "soon"
+	_, err = w.js.UpdateStream(t.Context(), config)
+	require.NoError(t, err)
+	w.publish("orders", 5)
+	w.settle(5)
+	_, err = w.b.Maintain(t.Context(), "orders", "g")
+	require.ErrorIs(t, err, backend.ErrRefused)
+	require.ErrorContains(t, err, "metadata eventbus.keep")
+	w.topicHas(5, "without Keep nothing may be purged")
+	_, err = w.b.Declare(t.Context(), "orders", backend.Declaration{})
+	require.ErrorIs(t, err, backend.ErrRefused)
+
+	want := backend.TopicSettings{Keep: time.Hour, MaxMessages: 100, MaxBytes: 1 << 20}
+	require.Equal(t, want, w.declare("orders", backend.Declaration{Settings: want, Replace: true}))
+	info, err := s.Info(t.Context())
+	require.NoError(t, err)
+	got := info.Config
+	require.EqualValues(t, 100, got.MaxMsgs)
+	require.EqualValues(t, 1<<20, got.MaxBytes)
+	require.Equal(t, "1h0m0s", got.Metadata["eventbus.keep"])
+	require.Equal(t, "shop", got.Metadata["owner"])
+	got.MaxMsgs, got.MaxBytes, got.Metadata = config.MaxMsgs, config.MaxBytes, config.Metadata
+	require.Equal(t, config, got)
+	w.publish("orders", 1)
+	w.maintain()
+	require.Empty(t, w.notices)
+
+	require.Zero(t, w.declare("orders", backend.Declaration{Replace: true}))
+	info, err = s.Info(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, -1, info.Config.MaxMsgs)
+	require.EqualValues(t, -1, info.Config.MaxBytes)
+	require.NotContains(t, info.Config.Metadata, "eventbus.keep")
+}
+
+// Several processes publish to a topic whose room is taken by settled messages. No message is
+// refused, and each call keeps its order, although the sizes of messages differ.
+func TestRoomIsMadeInTime(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string]backend.TopicSettings{
+		"messages": {Keep: time.Hour, MaxMessages: 4000},
+		"bytes":    {Keep: time.Hour, MaxBytes: 8 << 20},
+		"both":     {Keep: time.Hour, MaxMessages: 4000, MaxBytes: 12 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natstest.Start(t)
+			var backends []*nats.Backend
+			for range 3 {
+				b, err := nats.New(connect(t, s), nats.Options{})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, b.Close()) })
+				backends = append(backends, b)
+			}
+			_, err := backends[0].Declare(t.Context(), "orders", backend.Declaration{Settings: settings})
+			require.NoError(t, err)
+			src, err := backends[0].Attach(t.Context(), member())
+			require.NoError(t, err)
+			var highest int64
+			for range 12 {
+				var wg sync.WaitGroup
+				var stored atomic.Int64
+				for _, b := range backends {
+					for range 2 {
+						wg.Go(func() {
+							for range 20 {
+								ms := make([]*backend.Message, 1+rand.IntN(20))
+								for i := range ms {
+									ms[i] = &backend.Message{Topic: "orders", Payload: make([]byte, rand.IntN(1<<rand.IntN(16)))}
+								}
+								if err := b.Publish(t.Context(), ms); err != nil {
+									t.Errorf("a call of %d messages: %v", len(ms), err)
+									return
+								}
+								stored.Add(int64(len(ms)))
+								for i, m := range ms {
+									if i > 0 && m.Position <= ms[i-1].Position {
+										t.Errorf("message %d of a call is at %s, after %s", i, m.Position, ms[i-1].Position)
+									}
+								}
+							}
+						})
+					}
+				}
+				wg.Wait()
+				for n := int(stored.Load()); n > 0; {
+					ds, err := src.Receive(t.Context(), n, 0)
+					require.NoError(t, err)
+					require.NoError(t, src.Ack(t.Context(), backend.Lend(ds)))
+					n -= len(ds)
+				}
+				stats, err := backends[0].Stats(t.Context(), "orders", "g")
+				require.NoError(t, err)
+				highest = max(highest, stats.Depth)
+			}
+			if settings.MaxBytes == 0 {
+				require.Greater(t, highest, settings.MaxMessages*6/8, "much more was removed than is needed")
+			}
+		})
+	}
+}
+
+// A client that may not look for room gets ErrFull at once, until others have made room.
+func TestRoomIsDenied(t *testing.T) {
+	t.Parallel()
+	server := prepared(t, permissions(t))
+	owner, err := as(t, server, "")
+	require.NoError(t, err)
+	_, err = owner.Declare(t.Context(), "small", backend.Declaration{Settings: backend.TopicSettings{MaxMessages: 3}})
+	require.NoError(t, err)
+	c := member()
+	c.Topic = "small"
+	src, err := owner.Attach(t.Context(), c)
+	require.NoError(t, err)
+	publisher, err := as(t, server, "publisher")
+	require.NoError(t, err)
+	publish := func() error {
+		return backend.ErrorAt(publisher.Publish(t.Context(), []*backend.Message{{Topic: "small"}}), 0)
+	}
+	for range 3 {
+		require.NoError(t, publish())
+		ds, err := src.Receive(t.Context(), 1, 0)
+		require.NoError(t, err)
+		require.NoError(t, src.Ack(t.Context(), backend.Lend(ds)))
+	}
+	for range 3 {
+		require.ErrorIs(t, publish(), backend.ErrFull)
+	}
+	_, err = owner.Maintain(t.Context(), "small", "g")
+	require.NoError(t, err)
+	require.NoError(t, publish())
+}
+
+// A process that dies while it declares holds up others for a few seconds only.
+func TestDeclareAfterADeath(t *testing.T) {
+	t.Parallel()
+	w := watch(t, newPlace(t, nats.Options{}))
+	s, err := w.js.Stream(t.Context(), ordersStream)
+	require.NoError(t, err)
+	_, err = s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "==declare", InactiveThreshold: 5 * time.Second})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	settings := backend.TopicSettings{Keep: time.Hour}
+	has, err := w.b.Declare(ctx, "orders", backend.Declaration{Settings: settings})
+	require.NoError(t, err)
+	require.Equal(t, settings, has)
+	groups, err := w.b.Groups(t.Context(), "orders")
+	require.NoError(t, err)
+	require.Equal(t, []string{"g"}, groups)
+}
+
+// A stream with a maximum age is used, and a notice says so. The server then removes messages
+// that a group has not got, and Maintain gives notice of them.
+func TestMaxAge(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, nats.Options{})
+	config := streamConfig()
+	config.MaxAge, config.Duplicates = 2*time.Second, 2*time.Second
+	_, err := p.js.CreateStream(t.Context(), config)
+	require.NoError(t, err)
+	p.b, err = nats.New(p.conn, nats.Options{OnceWindow: time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.b.Close()) })
+	w := watch(t, p)
+	require.Len(t, w.notices, 1)
+	require.Contains(t, w.notices[0], "max age")
+	w.publish("orders", 7)
+	w.maintain()
+	require.Eventually(t, func() bool {
+		stats, err := w.b.Stats(t.Context(), "orders", "g")
+		require.NoError(t, err)
+		return stats.Depth == 0
+	}, 10*time.Second, 50*time.Millisecond)
+	w.publish("orders", 1)
+	w.settle(1)
+	w.maintain()
+	require.Len(t, w.notices, 2)
+	require.Contains(t, w.notices[1], "7 messages")
+}
+
+// A message larger than the bound of its topic is refused as too large, and removes nothing. When
+// another process has raised the bound, it is stored.
+func TestLargerThanTheTopic(t *testing.T) {
+	t.Parallel()
+	w := watch(t, newPlace(t, nats.Options{}))
+	keep := backend.TopicSettings{Keep: time.Hour, MaxBytes: 64 << 10}
+	w.declare("orders", backend.Declaration{Settings: keep})
+	w.publish("orders", 10)
+	w.settle(10)
+	large := func() error {
+		return backend.ErrorAt(w.b.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: make([]byte, 65<<10)}}), 0)
+	}
+	require.ErrorIs(t, large(), backend.ErrTooLarge)
+	w.topicHas(10, "removed for a message that cannot fit")
+	other, err := nats.New(w.conn, nats.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	keep.MaxBytes = 1 << 20
+	_, err = other.Declare(t.Context(), "orders", backend.Declaration{Settings: keep, Replace: true})
+	require.NoError(t, err)
+	require.NoError(t, large())
+	w.topicHas(11, "the bound was raised")
+}

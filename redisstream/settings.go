@@ -1,0 +1,80 @@
+package redisstream
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var _ backend.Declarer = (*Backend)(nil)
+
+// The settings of a topic are a text in a key of the topic, such as "keep=3600000
+// max_messages=1000". Keep is in milliseconds. A setting of zero is left out, and a topic
+// without settings has no key. The scripts read this text too.
+const (
+	keepName        = "keep="
+	maxMessagesName = "max_messages="
+)
+
+func settingsText(s backend.TopicSettings) string {
+	var words []string
+	if s.Keep > 0 {
+		words = append(words, keepName+strconv.FormatInt(millis(s.Keep), 10))
+	}
+	if s.MaxMessages > 0 {
+		words = append(words, maxMessagesName+strconv.FormatInt(s.MaxMessages, 10))
+	}
+	return strings.Join(words, " ")
+}
+
+// readSettings reads a text of settings. It ignores words that it does not know.
+func readSettings(text []byte) (s backend.TopicSettings) {
+	for word := range strings.FieldsSeq(string(text)) {
+		if value, ok := strings.CutPrefix(word, keepName); ok {
+			ms, _ := strconv.ParseInt(value, 10, 64)
+			s.Keep = time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+		}
+		if value, ok := strings.CutPrefix(word, maxMessagesName); ok {
+			n, _ := strconv.ParseInt(value, 10, 64)
+			s.MaxMessages = max(n, 0)
+		}
+	}
+	return s
+}
+
+// Declare implements [backend.Declarer]. It tests whether the client may add to the
+// stream, by an XADD with an ID that no stream accepts. Without settings it leaves the
+// creation of the stream to the first message or group. Then it succeeds too if the memory
+// of the server is full. It rounds Keep up to milliseconds.
+//
+// Another Backend obeys a first MaxMessages from its first Publish to the topic on. If it
+// has published to the topic before, it may exceed the bound for a second, and then with
+// one more call of Publish.
+func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (s backend.TopicSettings, err error) {
+	defer func() { err = b.failure("declare", topic, err) }()
+	if err := b.Limits().Settings.Check(d.Settings); err != nil {
+		return s, err
+	}
+	stream := b.streamKey(topic)
+	settings := settingsKey(stream)
+	may, now := &call{args: []any{"xadd", stream, "0-0", field, ""}}, &call{args: []any{"get", settings}}
+	b.send(ctx, may, now)
+	if err := may.err; err != nil && !errors.Is(err, backend.ErrFull) && !strings.Contains(err.Error(), "must be greater than 0-0") {
+		return s, err
+	}
+	if d.Replace || d.Settings != s {
+		now = b.run(ctx, declareScript, []string{stream, settings}, settingsText(d.Settings), d.Replace)
+	}
+	text := now.bulk()
+	if now.err != nil {
+		return s, now.err
+	}
+	s = readSettings(text)
+	b.bounds.learn(topic, s.MaxMessages > 0, time.Now())
+	return s, nil
+}
