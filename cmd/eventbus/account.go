@@ -52,7 +52,7 @@ func (j *job) account() account {
 }
 
 // conclude returns the error of a command that has ended with o and the accounts of its jobs; nil:
-// it has ended clean. A killed command is one of o.Panics, and the exit code is that of o. An
+// it has ended clean. A killed command is one of o.Panics, and the exit code is o.ExitCode. An
 // event whose lease was lost is no error, because another member handles it. With failOnDead,
 // events that have failed for good are errors.
 func conclude(o service.Outcome, accounts []account, cause error, failOnDead bool) error {
