@@ -39,7 +39,6 @@ type member struct {
 	opening  chan struct{}          // open while a call declares or starts the group; nil: there is none
 	sub      *eventbus.Subscription // nil: it has not started
 	stopping int                    // calls of Stop that drain it, or have drained it
-	counted  bool                   // its counts are in the tally
 }
 
 func newMember(name string, g Group, defaults eventbus.SubscribeOptions) (*member, error) {

@@ -83,7 +83,7 @@ func (s *Service) Outcome() Outcome {
 	errs := slices.Clone(s.errs)
 	for _, name := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[name]
-		if m.sub == nil || m.counted {
+		if m.sub == nil {
 			continue
 		}
 		o.add(name, m.sub.Counts())
@@ -95,15 +95,15 @@ func (s *Service) Outcome() Outcome {
 	return o
 }
 
-// count adds a group that was drained to the tally, and removes it. drained is the error of its
-// drain. Only the first call for m counts.
+// count removes a group that was drained, and adds it to the tally. drained is the error of its
+// drain. So each group is in the tally or among the members. Only the first call for m counts.
 func (s *Service) count(m *member, drained error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.counted {
+	if s.members[m.name] != m {
 		return
 	}
-	m.counted = true
+	delete(s.members, m.name)
 	s.tally.add(m.name, m.sub.Counts())
 	if left, ok := errors.AsType[*eventbus.DrainError](drained); ok {
 		for _, a := range left.Abandoned {
@@ -112,9 +112,6 @@ func (s *Service) count(m *member, drained error) {
 	}
 	if err := m.sub.Err(); err != nil {
 		s.errs = append(s.errs, m.wrap(err))
-	}
-	if s.members[m.name] == m {
-		delete(s.members, m.name)
 	}
 }
 

@@ -166,7 +166,7 @@ func (s *Service) shutdown(ctx context.Context) {
 		s.fail(err)
 	}
 	_ = s.each(func(m *member) error {
-		if sub := s.opened(m); sub != nil {
+		if sub := s.begun(m); sub != nil {
 			s.count(m, sub.Drain(ctx)) // the result of the drain that Shutdown has made
 		}
 		return nil
@@ -176,9 +176,9 @@ func (s *Service) shutdown(ctx context.Context) {
 	s.tally.TimedOut = timedOut
 }
 
-// opened returns the subscription of m; nil: it has not started. It waits for a call that starts
+// begun returns the subscription of m; nil: it has not started. It waits for a call that starts
 // m, because the handler may have run before the call has returned.
-func (s *Service) opened(m *member) *eventbus.Subscription {
+func (s *Service) begun(m *member) *eventbus.Subscription {
 	s.mu.Lock()
 	opening := m.opening
 	s.mu.Unlock()

@@ -155,22 +155,25 @@ func (s *Service) reserve(m *member) error {
 	return nil
 }
 
-// declared lets Start start m, or starts it if Start was called before.
+// declared lets Start start m, or starts it if Start was called before. Meanwhile no other call
+// can start m, so that forget removes it for good.
 func (s *Service) declared(ctx context.Context, m *member) error {
 	s.mu.Lock()
 	closed, started := s.closed, s.started
-	m.opened()
+	if !closed && !started {
+		m.opened()
+	}
 	s.mu.Unlock()
 	switch {
 	case closed:
 		return eventbus.ErrClosed
 	case started:
-		return s.start(ctx, m)
+		return s.subscribe(ctx, m)
 	}
 	return nil
 }
 
-// forget removes a member that did not start.
+// forget removes a member that Register could not declare or start.
 func (s *Service) forget(m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +215,13 @@ func (s *Service) start(ctx context.Context, m *member) error {
 		case m.opening == nil:
 			m.opening = make(chan struct{})
 			s.mu.Unlock()
-			return s.subscribe(ctx, m)
+			err := s.subscribe(ctx, m)
+			if err != nil {
+				s.mu.Lock()
+				m.opened()
+				s.mu.Unlock()
+			}
+			return err
 		}
 		opening := m.opening
 		s.mu.Unlock()
@@ -224,15 +233,16 @@ func (s *Service) start(ctx context.Context, m *member) error {
 	}
 }
 
+// subscribe subscribes m. After an error the caller calls m.opened.
 func (s *Service) subscribe(ctx context.Context, m *member) error {
 	sub, err := m.subscribe(ctx, s.bus)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	defer m.opened()
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	m.sub = sub
+	m.opened()
 	go func() {
 		<-sub.Done()
 		s.mu.Lock()

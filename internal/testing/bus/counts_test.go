@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // runOf is a handler whose run ends as the ID of its event says, once. The next run succeeds.
@@ -42,6 +43,8 @@ func runOf(ctx context.Context, d *eventbus.Delivery) error {
 		panic("boom")
 	case "snooze":
 		return eventbus.Snooze(time.Second)
+	case "snooze without a run":
+		return errors.Join(eventbus.Snooze(time.Second), &observer.NotRunError{Err: errors.New("too busy")})
 	case "drop":
 		return eventbus.Drop("not wanted")
 	}
@@ -63,6 +66,7 @@ func TestCountsTellRunsApart(t *testing.T) {
 		"late success":           {},
 		"stuck":                  {Failures: 1, Timeouts: 1},
 		"snooze":                 {Snoozes: 1},
+		"snooze without a run":   {},
 		"drop":                   {},
 	} {
 		t.Run(id, func(t *testing.T) {
