@@ -29,7 +29,8 @@ var errRunning = errors.New("service: Run was called before")
 // comes, Run cancels the handlers, waits two more seconds at most, and returns. A signal that comes
 // again within a second is the same one, because timeout(1) sends it twice.
 //
-// The end of ctx and a signal are no errors. Run may be called once. The contexts of handlers have
+// The end of ctx and a signal are no errors. Subscriptions that the program has made on the bus
+// itself are drained too, and are not in the outcome. Run may be called once. The contexts of handlers have
 // the values of ctx, but do not end with it.
 func (s *Service) Run(ctx context.Context, drain time.Duration) Outcome {
 	s.mu.Lock()
@@ -70,7 +71,7 @@ func (s *Service) run(ctx context.Context, drain time.Duration, signals <-chan o
 		serving.Go(func() { s.serve(server) })
 	}
 	if err := s.Start(asked); err != nil && asked.Err() == nil {
-		s.fail(err)
+		s.fail(parts(err)...)
 	} else {
 		select {
 		case <-asked.Done():
@@ -110,12 +111,20 @@ func listen(signals <-chan os.Signal, ask, abort func(), ended <-chan struct{}) 
 	}
 }
 
-// fail records an error of the service, and ends Run.
-func (s *Service) fail(err error) {
+// fail records errors of the service, and ends Run.
+func (s *Service) fail(errs ...error) {
 	s.mu.Lock()
-	s.errs = append(s.errs, err)
+	s.errs = append(s.errs, errs...)
 	s.mu.Unlock()
 	s.end()
+}
+
+// parts returns the errors that err joins.
+func parts(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
 }
 
 // serve runs a server. If the server ends by itself, it has failed.

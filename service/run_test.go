@@ -203,10 +203,14 @@ func TestRunEndsWithAGroup(t *testing.T) {
 func TestRunThatCannotStart(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus, s *Service) {
 		s.bus = &brokenBus{bus, "t"}
-		require.NoError(t, s.Register(t.Context(), "a", Group{Topic: "t", Handler: succeed}))
+		for _, name := range []string{"a", "b"} {
+			require.NoError(t, s.Register(t.Context(), name, Group{Topic: "t", Handler: succeed}))
+		}
+		require.NoError(t, s.Register(t.Context(), "c", Group{Topic: "other", Handler: succeed}))
 		o := s.run(t.Context(), time.Second, nil)
 		require.ErrorIs(t, o.Err, errBroken)
-		require.EqualValues(t, 1, o.Errors)
+		require.EqualValues(t, 2, o.Errors)
+		require.Contains(t, o.String(), "service: a: broken; service: b: broken")
 		require.Equal(t, ExitErrors, o.ExitCode())
 	})
 	on(t, func(t *testing.T, bus *eventbustest.Bus, s *Service) {
