@@ -84,7 +84,7 @@ func Drop(reason string) error { return engine.Drop(reason) }
 
 // An Error says which operation failed, and where.
 type Error struct {
-	Op           string // "subscribe", "ready", or "open" and the scheme of the URL, such as "open redis"
+	Op           string // "subscribe", "declare", "ready", or "open" and the scheme of the URL, such as "open redis"
 	Topic, Group string // empty if the error concerns the whole bus
 	Err          error
 }

@@ -26,7 +26,7 @@ func (k kind) String() string {
 // subscribe adds m to its group, unless the group has a member of another kind on this bus.
 func (b *Bus) subscribe(ctx context.Context, m member) (*Subscription, error) {
 	if m.o.kind == (kind{}) || m.o.Group == EachInstance {
-		return b.addMember(ctx, m)
+		return m.addTo(ctx, b)
 	}
 	topics, err := m.o.topics(m.topic)
 	if err != nil {
@@ -36,7 +36,7 @@ func (b *Bus) subscribe(ctx context.Context, m member) (*Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := b.addMember(ctx, m)
+	s, err := m.addTo(ctx, b)
 	b.kinds.began(typed, s)
 	return s, err
 }

@@ -20,11 +20,11 @@ type member struct {
 	calls BatchHandler // nil: h handles single events
 }
 
-// addMember adds m to its group. Options.Middleware wraps its handler.
-func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
+// config sets the defaults of m, and returns its configuration without a handler.
+func (m *member) config(b *Bus) (c engine.Config, err error) {
 	topics, err := m.o.topics(m.topic)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	setDefault(&m.o.Timeout, b.options.Timeout)
 	o, err := m.o.Effective(m.topic)
@@ -32,15 +32,25 @@ func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
 		err = o.Retry.checkRules(b.options.ErrorClasses)
 	}
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	ephemeral := o.Group == EachInstance
 	if ephemeral {
 		o.Group = each.New()
 	}
 	m.o = o
-	c := o.config(topics, m.mode, b.options.ErrorClasses, b.engine.Guard)
-	c.Ephemeral = ephemeral
+	c = o.config(topics, m.mode, b.options.ErrorClasses, b.engine.Guard)
+	c.Ephemeral, c.Options = ephemeral, o
+	return c, nil
+}
+
+// addTo adds m to its group. Options.Middleware wraps its handler.
+func (m member) addTo(ctx context.Context, b *Bus) (*Subscription, error) {
+	c, err := m.config(b)
+	if err != nil {
+		return nil, err
+	}
+	o := m.o
 	if m.calls != nil {
 		c.Batch, err = b.options.batches(m)
 	} else {

@@ -28,6 +28,15 @@ func (s *Subscription) Topics() []string { return s.s.Topics() }
 // Group returns the name of the subscription's group.
 func (s *Subscription) Group() string { return s.s.Group }
 
+// Options returns the settings in force: the options given to Subscribe, with the default in each
+// zero field. Group is [Subscription.Group], and Timeout may be the default of the bus. After
+// SubscribeBatch they have the changes of [Batch.Options].
+func (s *Subscription) Options() SubscribeOptions {
+	o, _ := s.s.Options.(SubscribeOptions) // the options of addTo
+	o.Topics, o.Retry.Rules = slices.Clone(o.Topics), slices.Clone(o.Retry.Rules)
+	return o
+}
+
 // Pause stops the reading of events until Resume. It does not wait: events already held are
 // still handled.
 func (s *Subscription) Pause() { s.s.Pause() }
@@ -141,7 +150,10 @@ func (s *Subscription) Drain(ctx context.Context) error {
 type Counts struct {
 	Received     int64 // received messages, redeliveries included
 	Acknowledged int64 // confirmed acknowledgements, also of discarded and dead-lettered events
-	Failures     int64 // runs that failed; a Snooze or a Drop is no failure
+	Failures     int64 // runs that failed, panics and timeouts included; a Snooze or a Drop is no failure
+	Panics       int64 // how many of Failures have panicked, or ended their goroutine
+	Timeouts     int64 // how many of Failures took longer than Timeout, also if they panicked after that
+	Snoozes      int64 // runs after which the event is redelivered because of a Snooze
 	Retried      int64 // failures after which the event is redelivered
 	DeadLettered int64 // events stored in the dead-letter topic
 	Discarded    int64 // events acknowledged without success and without a dead letter

@@ -80,6 +80,7 @@ func Parse(name string, data []byte, environ []string) (*Config, error) {
 	d := &decoder{problems: p, environment: environment(environ), places: map[string]place{}}
 	var m model
 	if root := readTree(data, p); root != nil {
+		inherit(root, d)
 		d.value(root, root.place, "", nil, reflect.ValueOf(&m).Elem())
 	}
 	c := &Config{file: name, bus: m.Bus, places: d.places, asked: map[string]bool{}, rates: map[string]limiter.Limiter{}}
@@ -161,7 +162,7 @@ func keysOf(t reflect.Type, path string) (list []option) {
 		for _, o := range f.options {
 			list = append(list, option{o, join(path, f.key)})
 		}
-		if _, ok := asLeaf(reflect.New(f.typ).Elem()); !ok && f.typ.Kind() == reflect.Struct {
+		if _, ok := asLeaf(reflect.New(f.typ).Elem()); !ok && f.typ.Kind() == reflect.Struct && f.typ != reflect.TypeFor[defaults]() {
 			list = append(list, keysOf(f.typ, join(path, f.key))...)
 		}
 	}
@@ -211,7 +212,7 @@ func (c *Config) Subscribe(ctx context.Context, s eventbus.Subscriber, name stri
 	if err != nil {
 		return nil, err
 	}
-	if c.batch(name) != (eventbus.Batch{}) {
+	if c.Batch(name) != (eventbus.Batch{}) {
 		path := subscriptionPath(name) + ".batch"
 		return nil, c.placed(path, errors.New("is set, but the program handles single events"))
 	}
@@ -228,15 +229,16 @@ func (c *Config) SubscribeBatch(ctx context.Context, s eventbus.BatchSubscriber,
 	if err != nil {
 		return nil, err
 	}
-	sub, err := s.SubscribeBatch(ctx, topic, o, c.batch(name), h)
+	sub, err := s.SubscribeBatch(ctx, topic, o, c.Batch(name), h)
 	if err != nil {
 		return nil, c.placed(subscriptionPath(name), err)
 	}
 	return sub, nil
 }
 
-// batch returns the batch options of the subscription with this name.
-func (c *Config) batch(name string) eventbus.Batch {
+// Batch returns the batch options of the subscription with this name. They are zero if the file
+// sets none, or has no such subscription.
+func (c *Config) Batch(name string) eventbus.Batch {
 	s := c.bus.Subscriptions[name]
 	return s.Batch.options()
 }

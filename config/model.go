@@ -42,6 +42,7 @@ type bus struct {
 	MaxPendingBytes size                    `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
 	WhenFull        whenFull                `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
 	Topics          map[string]topic        `key:"topics" option:"Options.Topics" doc:"Settings of single topics: the keys below, and the settings of the driver, which refuses unknown ones." each:"Settings of the topic of this name."`
+	Defaults        defaults                `key:"defaults" doc:"Keys that each subscription inherits which does not have them: all keys of a subscription but topic, topics and group."`
 	Subscriptions   map[string]subscription `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
 	Schedules       map[string]schedule     `key:"schedules" doc:"Events that are published again and again, by the ID of the entry. Open stores the entries in the broker. An entry that is no longer in the file goes on until eventbus schedule rm ends it." each:"The recurring entry of this ID."`
 }
@@ -126,15 +127,18 @@ func restOf(t reflect.Type) *field {
 }
 
 func allFields(t reflect.Type) []*field {
-	list := make([]*field, t.NumField())
-	for i := range list {
+	list := make([]*field, 0, t.NumField())
+	for i := range t.NumField() {
 		f := t.Field(i)
-		list[i] = &field{
+		if t == reflect.TypeFor[defaults]() && slices.Contains(named, f.Tag.Get("key")) {
+			continue
+		}
+		list = append(list, &field{
 			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), fallback: f.Tag.Get("default"), example: f.Tag.Get("example"),
 			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"), or: f.Tag.Get("or"),
 			options: split(f.Tag.Get("option")), words: split(f.Tag.Get("oneof")),
 			required: f.Tag.Get("required") != "", rest: f.Tag.Get("rest") != "", index: i, typ: f.Type,
-		}
+		})
 	}
 	return list
 }

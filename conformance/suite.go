@@ -133,6 +133,7 @@ type Bus interface {
 	eventbus.Subscriber
 	SubscribeManual(ctx context.Context, topic string, o eventbus.SubscribeOptions, h eventbus.ManualHandler) (*eventbus.Subscription, error)
 	SubscribeBatch(ctx context.Context, topic string, o eventbus.SubscribeOptions, batch eventbus.Batch, h eventbus.BatchHandler) (*eventbus.Subscription, error)
+	Declare(ctx context.Context, topic string, o eventbus.SubscribeOptions) error
 	eventbus.Scheduler
 	CancelScheduled(ctx context.Context, topic string, ids ...string) ([]bool, error)
 	Scheduled(ctx context.Context, topic string) iter.Seq2[eventbus.ScheduledEvent, error]

@@ -48,7 +48,7 @@ func newConfigCheck(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 				err = c.Check(cmd.Context(), drivers...)
 			}
 			if err != nil {
-				return checkFailed(cmd, err, args)
+				return fmt.Errorf("config check: %w", badFile(cmd, err, args))
 			}
 			d, err := describe(c)
 			switch {
@@ -63,20 +63,20 @@ func newConfigCheck(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	}
 }
 
-// checkFailed prints each error on its own line, as compilers do.
-func checkFailed(cmd *cobra.Command, err error, args []string) error {
+// badFile prints each error of a file on its own line, as compilers do. It returns their number.
+func badFile(cmd *cobra.Command, err error, args []string) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
-		return fmt.Errorf("config check: %w", err)
+		return err
 	}
 	errs := joined.Unwrap()
 	for _, e := range errs {
 		fmt.Fprintln(cmd.ErrOrStderr(), withoutURLs(e.Error(), args))
 	}
 	if len(errs) == 1 {
-		return errors.New("config check: 1 error")
+		return errors.New("1 error")
 	}
-	return fmt.Errorf("config check: %d errors", len(errs))
+	return fmt.Errorf("%d errors", len(errs))
 }
 
 // A description is the printed form of a valid file.

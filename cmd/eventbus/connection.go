@@ -76,14 +76,16 @@ func (c *connection) open(ctx context.Context, o eventbus.Options) (*eventbus.Bu
 	if err != nil {
 		return nil, err
 	}
-	err = c.bound(ctx, func(ctx context.Context) error {
-		return tolerated(backend.Ping(ctx, bus.Backend()))
-	})
-	if err != nil {
+	if err := c.answered(ctx, bus); err != nil {
 		c.close(ctx, bus)
 		return nil, err
 	}
 	return bus, nil
+}
+
+// answered returns nil if the backend answers a ping, or cannot be pinged.
+func (c *connection) answered(ctx context.Context, bus *eventbus.Bus) error {
+	return c.bound(ctx, func(ctx context.Context) error { return tolerated(backend.Ping(ctx, bus.Backend())) })
 }
 
 // tolerated returns nil if err says that the backend does not support the call, else err.

@@ -1,16 +1,12 @@
 package main
 
-import "errors"
+import (
+	"errors"
 
-// The exit codes of the command.
-const (
-	exitClean   = 0
-	exitFailed  = 1
-	exitKilled  = 2 // sub: a command was killed
-	exitDrained = 3 // sub: the time for the drain was over, and commands were killed or events were left
+	"github.com/seed41896749/eventbus/service"
 )
 
-// An exitError is an error with an exit code of its own.
+// An exitError is an error with an exit code of its own, see [service.Outcome.ExitCode].
 type exitError struct {
 	error
 	code int
@@ -24,7 +20,7 @@ func exitCode(err error) int {
 		return e.code
 	}
 	if err != nil {
-		return exitFailed
+		return service.ExitErrors
 	}
-	return exitClean
+	return service.ExitClean
 }

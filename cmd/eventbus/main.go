@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/service"
 )
 
 func main() {
@@ -21,8 +22,9 @@ func main() {
 	// wrong, because the commands that sub runs would inherit it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// After a second, another signal ends the process immediately. Before, it does nothing,
-	// because timeout(1) sends its signal twice at once.
+	// After a second, another signal ends the process immediately, or the drain of sub and work,
+	// whose service asks for signals too. Before, it does nothing, because timeout(1) sends its
+	// signal twice at once.
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	code := run(ctx, drivers(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
@@ -41,7 +43,7 @@ func run(ctx context.Context, drivers []backend.Driver, args []string, stdin io.
 		fmt.Fprintln(stderr, "eventbus: "+strings.ReplaceAll(text, "eventbus: ", ""))
 		return exitCode(err)
 	}
-	return exitClean
+	return service.ExitClean
 }
 
 // withoutURLs removes URLs from a message, because a URL given in the wrong place may hold

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"regexp"
@@ -10,7 +11,30 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
 )
+
+// work serves the metrics of all its subscriptions.
+func TestWorkServesMetrics(t *testing.T) {
+	b := newBench(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var errs safeBuffer
+	ended := make(chan int, 1)
+	args := []string{"work", "--config", configFile(t, workFile), "--exec", "true", "--metrics", "127.0.0.1:0"}
+	go func() { ended <- run(ctx, []backend.Driver{sharedDriver{b.b}}, args, nil, io.Discard, &errs) }()
+	address := regexp.MustCompile(`(?m)^metrics at (http://127\.0\.0\.1:\d+/metrics)$`)
+	await(t, "it serves", func() bool { return address.MatchString(errs.String()) })
+	for _, group := range []string{"audit", "billing"} {
+		line := `eventbus_group_lag{messaging_consumer_group_name="` + group + `",messaging_destination_name="orders",messaging_system="eventbus"} 0`
+		await(t, line, func() bool {
+			return strings.Contains(scrape(t, address.FindStringSubmatch(errs.String())[1]), line+"\n")
+		})
+	}
+	cancel()
+	require.Zero(t, <-ended, errs.String())
+}
 
 // sub serves the metrics of its subscription while it runs.
 func TestSubServesMetrics(t *testing.T) {

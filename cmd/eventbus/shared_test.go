@@ -114,6 +114,14 @@ func (b *bench) runContext(ctx context.Context, stdin string, args ...string) re
 	return result{code, out.String(), errs.String()}
 }
 
+// ends runs a command whose file names the backend.
+func (b *bench) ends(args ...string) result {
+	b.t.Helper()
+	var out, errs safeBuffer
+	code := run(b.t.Context(), []backend.Driver{sharedDriver{b.b}}, args, strings.NewReader(""), &out, &errs)
+	return result{code, out.String(), errs.String()}
+}
+
 // ok runs a command that must succeed.
 func (b *bench) ok(stdin string, args ...string) result {
 	b.t.Helper()

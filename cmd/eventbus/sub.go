@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/quota"
+	"github.com/seed41896749/eventbus/limiter"
 )
 
 const subHelp = `Be a member of a group of a topic: print its events, or run a command for each.
@@ -39,7 +40,8 @@ none was being handled, and the backend says that none waits for this group: tha
 none is new, held by any member, or delayed for another attempt. What the backend
 cannot tell does not count; where it can tell nothing, only the time does. In each
 case it takes nothing new, waits for what runs, at most for --drain, gives back what
-it has not begun, and prints an account on standard error. Its exit code is then
+it has not begun, and prints an account on standard error. A second signal, a second
+or more after the first, is the end of --drain. The exit code is the greatest of these
 
   0  clean
   1  an error: acknowledgements were not confirmed, or standard output cannot be
@@ -180,10 +182,10 @@ func ofFlag(err error) error {
 }
 
 // failOnDeadLetter reports whether an event that failed for good is an error: if the flag says
-// so, and otherwise if sub has ended by itself.
-func (s *sub) failOnDeadLetter(cmd *cobra.Command) bool {
+// so, and otherwise if the command has ended by itself.
+func failOnDeadLetter(cmd *cobra.Command, flag bool) bool {
 	if cmd.Flags().Changed("fail-on-dead-letter") {
-		return s.failOnDead
+		return flag
 	}
 	return cmd.Context().Err() == nil
 }
@@ -192,45 +194,37 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	if err := s.parse(cmd); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(cmd.Context())
-	defer stop(nil)
-	w, err := newWork(cmd, s)
-	if err != nil {
+	if _, err := s.options.Effective(topic); err != nil {
+		return ofFlag(err)
+	}
+	w := newJobs(cmd, s.idleExit, s.drainTime)
+	if s.count > 0 {
+		w.quota = quota.New(s.count, limiter.Both(s.options.MaxInFlight, 64<<20))
+		s.options.Limiter = w.quota
+	}
+	if err := w.add(topic, topic, s.options, s.exec); err != nil {
 		return err
 	}
-	o := eventbus.Options{Service: "eventbus", Observer: unexpected(w.stderr), DrainTimeout: s.drainTime}
-	watch, closeMetrics, err := serveMetrics(ctx, s.metrics, w.stderr, &o)
+	o := eventbus.Options{Service: "eventbus", Observer: unexpected(w.stderr)}
+	watch, closeMetrics, err := serveMetrics(cmd.Context(), s.metrics, w.stderr, &o)
 	if err != nil {
 		return err
 	}
 	defer closeMetrics()
-	bus, err := s.open(ctx, o)
+	bus, err := s.open(cmd.Context(), o)
 	if err != nil {
 		return err
 	}
 	if err := watch(bus); err != nil {
-		s.close(ctx, bus)
+		s.close(cmd.Context(), bus)
 		return err
 	}
-	var subscription *eventbus.Subscription
-	err = s.bound(ctx, func(ctx context.Context) (err error) {
-		subscription, err = bus.Subscribe(ctx, topic, s.options, w.handle)
-		return ofFlag(err)
-	})
+	outcome, cause, err := w.serve(cmd, &s.connection, bus)
 	if err != nil {
-		s.close(ctx, bus)
-		return err
+		return ofFlag(err)
 	}
-	w.start(ctx, stop, bus, subscription)
-	err = bus.Run(ctx)
-	cause := context.Cause(ctx)
-	stop(nil)
-	w.watching.Wait()
-	a := w.account(subscription)
-	result := a.err(err, s.failOnDeadLetter(cmd))
-	if errors.Is(cause, errOutput) {
-		result = cause
-	}
-	a.Exit = exitCode(result)
-	return cmp.Or(result, a.write(w.stderr, asJSON))
+	a := w.all[0].account()
+	err = conclude(outcome, []account{a}, cause, failOnDeadLetter(cmd, s.failOnDead))
+	a.Exit = exitCode(err)
+	return cmp.Or(err, a.write(w.stderr, asJSON))
 }

@@ -305,7 +305,7 @@ func TestSubRefuses(t *testing.T) {
 		{[]string{"sub", "a", "--group", "g", "--dead-letter", "a"}, "sub: --dead-letter is the topic itself"},
 		{[]string{"sub", "a", "--group", "g", "--start", ""}, "sub: --start is empty"},
 		{[]string{"sub", "a", "--group", "g", "--exec", "", "--idle-exit", "1ms"}, "sub: --exec is empty"},
-		{[]string{"sub", "a", "--group", "g", "--start", "x"}, "sub: subscribe a/g: "},
+		{[]string{"sub", "a", "--group", "g", "--start", "x"}, "sub: declare a/g: "},
 		{[]string{"sub", "a", "--group", "g", "--drain", "0s"}, "sub: --drain must be positive"},
 		{[]string{"sub", "a", "--group", "g", "--backoff", "0s"}, "sub: --backoff must be positive"},
 		{[]string{"sub", "a", "--group", "g", "--max-backoff", "10ms", "--idle-exit", "1ms"}, "sub: --max-backoff is less than --backoff"},
@@ -344,5 +344,5 @@ func TestSubThatCannotSettleFails(t *testing.T) {
 	r := b.run("", "sub", "orders", "--group", "g", "--count", "1", "--drain", "200ms")
 	require.Equal(t, 3, r.code, r.stderr)
 	require.Contains(t, r.stderr, "handled 1, retried 0, dead-lettered 0, discarded 0, not confirmed 1, left unsettled 1\n")
-	require.Contains(t, r.stderr, "\neventbus: sub: drain: orders/g: handlers still running: 0, events unsettled: 1\n")
+	require.Contains(t, r.stderr, "\neventbus: sub: the time for the drain was over: 0 commands killed, 1 event left\n")
 }

@@ -1,240 +1,185 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/idle"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/lines"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/quota"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shell"
-	"github.com/seed41896749/eventbus/limiter"
-	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/config"
+	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// A work handles the events of the command sub, and finds reasons to end it, such as idle
-// time.
-//
-// Its method start begins goroutines that wait for such a reason.
-type work struct {
-	stdout, stderr *lines.Writer
-	handler        eventbus.Handler
-	shell          *shell.Handler // runs the command; nil: there is none
-	onReceive      bool           // whether events are acknowledged on receipt
-	quota          *quota.Quota   // bounds how many events succeed; nil: no bound
-	idleExit       time.Duration
-	patience       time.Duration // the most time to wait for an answer of the backend
-	idle           *idle.Watch
-	handled        atomic.Int64
-	watching       sync.WaitGroup
+const workHelp = `Run a command for each event of the subscriptions of a configuration file, as one
+service with several groups.
+
+Each event runs the command with the line, the environment and the exit codes that
+"eventbus sub --help" describes; EVENTBUS_TOPIC and EVENTBUS_GROUP tell it which
+subscription the event is of. The file has the topics, the groups, how many commands
+run at once, their timeouts and retries. Its groups exist before the first command runs.
+
+It ends as sub does, and prints an account of each subscription on standard error. The
+time for the drain is drain_timeout of the file, unless --drain is given. The exit code
+is that of sub, over all subscriptions.`
+
+// A worker is the command "eventbus work", with its flags.
+type worker struct {
+	connection
+
+	file, exec, metrics string
+	only                []string
+	idleExit, drain     time.Duration
+	failOnDead          bool
 }
 
-func newWork(cmd *cobra.Command, s *sub) (*work, error) {
-	w := &work{
-		stdout: lines.New(cmd.OutOrStdout()), stderr: lines.New(cmd.ErrOrStderr()),
-		onReceive: s.options.Ack == eventbus.AckOnReceive,
-		idleExit:  s.idleExit, patience: s.patience, idle: idle.New(),
-	}
-	w.handler = w.print
-	if s.exec != "" {
-		h, err := shell.New(s.exec, w.stdout, w.stderr)
-		if err != nil {
-			return nil, fmt.Errorf("--exec: %w", err)
-		}
-		w.handler, w.shell = w.run(h.Handle), h
-	}
-	if s.count > 0 {
-		w.quota = quota.New(s.count, limiter.Both(s.options.MaxInFlight, 64<<20))
-		s.options.Limiter = w.quota
-	}
-	return w, nil
-}
-
-// print is the handler if no command is given. It prints the event.
-func (w *work) print(_ context.Context, d *eventbus.Delivery) error {
-	if _, err := w.stdout.Write(ndjson.Append(nil, d)); err != nil {
-		return notPrinted
-	}
-	return nil // even if stdout has failed since, because this line was written
-}
-
-// run returns the handler if a command is given: it calls h. After an error of stdout it
-// cannot tell which event's output was lost, so that no event counts as handled.
-func (w *work) run(h eventbus.Handler) eventbus.Handler {
-	return func(ctx context.Context, d *eventbus.Delivery) error {
-		err := h(ctx, d)
-		if w.stdout.Err() != nil {
-			return notPrinted
-		}
-		return err
-	}
-}
-
-// notPrinted is the error that gives an event to another member, without a counted failure.
-var notPrinted = eventbus.Snooze(0)
-
-// handle is the handler that the bus calls. It calls w.handler and counts successes.
-func (w *work) handle(ctx context.Context, d *eventbus.Delivery) error {
-	w.idle.Begin()
-	defer w.idle.End()
-	if err := w.handler(ctx, d); err != nil {
-		return err
-	}
-	w.handled.Add(1)
-	if w.quota != nil {
-		w.quota.Succeeded()
-	}
-	return nil
-}
-
-// The reasons for which the command sub ends by itself.
-var (
-	errOutput  = errors.New("standard output")
-	errCounted = errors.New("as many as wanted have succeeded")
-	errIdle    = errors.New("nothing to do")
-)
-
-// start starts goroutines that wait for a reason to end sub, and call stop with it.
-func (w *work) start(ctx context.Context, stop context.CancelCauseFunc, bus *eventbus.Bus, s *eventbus.Subscription) {
-	w.watching.Go(func() {
-		var counted <-chan struct{}
-		if w.quota != nil {
-			counted = w.quota.Done()
-		}
-		select {
-		case <-w.stdout.Broken():
-			stop(fmt.Errorf("%w: %w", errOutput, w.stdout.Err()))
-		case <-counted:
-			stop(errCounted)
-		case <-ctx.Done():
-		}
-	})
-	if w.idleExit > 0 {
-		w.watching.Go(func() {
-			busy := func(ctx context.Context) bool { return w.busy(ctx, bus, s) }
-			if w.idle.Wait(ctx, w.idleExit, busy) == nil {
-				stop(errIdle)
+func newWork(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	w := &worker{connection: connection{drivers: drivers}}
+	cmd := &cobra.Command{
+		Use:   "work --config FILE --exec COMMAND",
+		Short: "Run a command for each event of the groups of a configuration file",
+		Long:  workHelp,
+		Example: "  eventbus work --config eventbus.yaml --exec ./handle\n" +
+			"  eventbus work --config eventbus.yaml --only billing --exec ./charge",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := w.run(cmd, *asJSON); err != nil {
+				return fmt.Errorf("work: %w", err)
 			}
-		})
+			return nil
+		},
 	}
+	f := cmd.Flags()
+	f.StringVar(&w.file, "config", "", "`file` with the bus and its subscriptions")
+	f.StringVar(&w.exec, "exec", "", "`command` of the shell to run for each event")
+	f.StringSliceVar(&w.only, "only", nil, "`names` of the subscriptions to run (default: all)")
+	f.DurationVar(&w.idleExit, "idle-exit", 0, "end after so long without anything to do (default: no end)")
+	f.DurationVar(&w.drain, "drain", 0, "how long to wait, at the end, for running commands (default: drain_timeout of the file)")
+	f.BoolVar(&w.failOnDead, "fail-on-dead-letter", false, "exit code 1 if an event failed for good (default: if --idle-exit ended it)")
+	f.DurationVar(&w.patience, "connect-timeout", 5*time.Second, "how long the backend may take to answer")
+	metricsFlag(cmd, &w.metrics)
+	for _, flag := range []string{"config", "exec"} {
+		_ = cmd.MarkFlagRequired(flag) // the flag exists
+	}
+	return cmd
 }
 
-// busy reports whether events may wait for the group. If the backend does not answer, busy
-// reports true.
-func (w *work) busy(ctx context.Context, bus *eventbus.Bus, s *eventbus.Subscription) bool {
-	if state, _ := s.State(); state != observer.Running {
-		return true
+// parse checks the flags.
+func (w *worker) parse(cmd *cobra.Command) error {
+	switch {
+	case w.idleExit < 0:
+		return errors.New("--idle-exit is negative")
+	case w.drain <= 0 && cmd.Flags().Changed("drain"):
+		return errors.New("--drain must be positive")
+	case w.patience <= 0:
+		return errors.New("--connect-timeout must be positive")
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.patience)
-	defer cancel()
-	stats, err := backend.StatsOf(ctx, bus.Backend(), s.Topic(), s.Group())
-	if err != nil {
-		return tolerated(err) != nil
-	}
-	// A backend may not know how many events are in flight or delayed. Oldest is set if any
-	// event is unacknowledged.
-	return stats.Lag > 0 || stats.InFlight > 0 || stats.Delayed > 0 || !stats.Oldest.IsZero()
+	return filled(cmd, "config", "exec")
 }
 
-// An account counts the deliveries of sub by outcome.
-type account struct {
-	Handled      int64  `json:"handled"`
-	Retried      int64  `json:"retried"`
-	DeadLettered int64  `json:"dead_lettered"`
-	Discarded    int64  `json:"discarded"`
-	Unconfirmed  int64  `json:"unconfirmed"` // how many of the events above have no confirmed acknowledgement, and are redelivered
-	LeasesLost   int64  `json:"leases_lost"`
-	Abandoned    int64  `json:"abandoned"`
-	Killed       int64  `json:"killed"`               // commands that were ended by a signal
-	Late         int64  `json:"late"`                 // of these, at the end of the time for the drain
-	Exit         int    `json:"exit"`                 // the exit code
-	Failing      int    `json:"failing"`              // events that have failed and wait for another attempt
-	LastError    string `json:"last_error,omitempty"` // of the newest of Failing
-}
-
-func (w *work) account(s *eventbus.Subscription) account {
-	c := s.Counts()
-	a := account{
-		Handled: w.handled.Load(), Retried: c.Retried, DeadLettered: c.DeadLettered, Discarded: c.Discarded,
-		LeasesLost: c.LeasesLost, Abandoned: c.Abandoned,
-	}
-	newest, failing := s.Failing()
-	if a.Failing = failing; failing > 0 {
-		a.LastError = newest[0].ID + ": " + newest[0].Error
-	}
-	if w.shell != nil {
-		a.Killed, a.Late = w.shell.Killed()
-	}
-	if !w.onReceive {
-		a.Unconfirmed = max(a.Handled+a.DeadLettered+a.Discarded-c.Acknowledged, 0)
-	}
-	return a
-}
-
-// err returns an error that says why sub did not end clean. It leaves out events whose lease
-// was lost, because another member handles these. drained is the error of the drain. With
-// failOnDead, events that have failed for good are an error too.
-func (a account) err(drained error, failOnDead bool) error {
-	var left *eventbus.DrainError
-	switch failed := a.DeadLettered + a.Discarded; {
-	case errors.As(drained, &left):
-		return &exitError{drained, exitDrained}
-	case drained != nil:
-		return drained
-	case a.Unconfirmed > a.LeasesLost:
-		return fmt.Errorf("not confirmed: %s; these events come again", count.Of(a.Unconfirmed-a.LeasesLost, "acknowledgement"))
-	case a.Late > 0:
-		return &exitError{fmt.Errorf("the time for the drain was over: %s killed", count.Of(a.Late, "command")), exitDrained}
-	case a.Killed > 0:
-		return &exitError{fmt.Errorf("%s killed", count.Of(a.Killed, "command")), exitKilled}
-	case failOnDead && failed > 0:
-		return fmt.Errorf("%s failed for good", count.Of(failed, "event"))
-	}
-	return nil
-}
-
-func (a account) write(to io.Writer, asJSON bool) error {
-	if asJSON {
-		text, err := json.Marshal(a)
-		if err == nil {
-			_, err = to.Write(append(text, '\n'))
-		}
+func (w *worker) run(cmd *cobra.Command, asJSON bool) error {
+	if err := w.parse(cmd); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(to, a)
+	cfg, err := config.Load(w.file)
+	if err == nil {
+		err = cfg.Check(cmd.Context(), w.drivers...)
+	}
+	if err != nil {
+		return badFile(cmd, err, nil)
+	}
+	names, err := w.names(cfg)
+	if err != nil {
+		return err
+	}
+	j := newJobs(cmd, w.idleExit, cmp.Or(w.drain, cfg.Options().DrainTimeout))
+	j.named = true
+	for _, name := range names {
+		if err := w.add(j, cfg, name); err != nil {
+			return err
+		}
+	}
+	extra := eventbus.Options{Observer: unexpected(j.stderr)}
+	watch, closeMetrics, err := serveMetrics(cmd.Context(), w.metrics, j.stderr, &extra)
+	if err != nil {
+		return err
+	}
+	defer closeMetrics()
+	bus, err := w.open(cmd.Context(), cfg, extra)
+	if err != nil {
+		return err
+	}
+	if err := watch(bus); err != nil {
+		w.close(cmd.Context(), bus)
+		return err
+	}
+	outcome, cause, err := j.serve(cmd, &w.connection, bus)
+	if err != nil {
+		return err
+	}
+	accounts := make([]account, len(j.all))
+	for i, one := range j.all {
+		accounts[i] = one.account()
+	}
+	err = conclude(outcome, accounts, cause, failOnDeadLetter(cmd, w.failOnDead))
+	for _, a := range accounts {
+		a.Exit = exitCode(err)
+		err = cmp.Or(err, a.write(j.stderr, asJSON))
+	}
 	return err
 }
 
-// String returns the counts as a line of text.
-func (a account) String() string {
-	s := fmt.Sprintf("handled %d, retried %d, dead-lettered %d, discarded %d", a.Handled, a.Retried, a.DeadLettered, a.Discarded)
-	if a.Killed > 0 {
-		s += fmt.Sprintf(", killed %d", a.Killed)
+// names returns the names of the subscriptions to run.
+func (w *worker) names(cfg *config.Config) ([]string, error) {
+	all := cfg.Subscriptions()
+	for i, name := range w.only {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("--only: the file has no subscription %q%s", name, nearest.Hint("%q", name, all))
+		}
+		if slices.Contains(w.only[:i], name) {
+			return nil, fmt.Errorf("--only has %q twice", name)
+		}
 	}
-	if a.Unconfirmed > 0 {
-		s += fmt.Sprintf(", not confirmed %d", a.Unconfirmed)
+	if len(w.only) > 0 {
+		return w.only, nil
 	}
-	if a.LeasesLost > 0 {
-		s += fmt.Sprintf(", leases lost %d", a.LeasesLost)
+	if len(all) == 0 {
+		return nil, errors.New("the file has no subscriptions")
 	}
-	if a.Abandoned > 0 {
-		s += fmt.Sprintf(", left unsettled %d", a.Abandoned)
+	return all, nil
+}
+
+// add adds the subscription with this name.
+func (w *worker) add(j *jobs, cfg *config.Config, name string) error {
+	if cfg.Batch(name) != (eventbus.Batch{}) {
+		return fmt.Errorf("bus.subscriptions.%s.batch is set, but a command handles single events", name)
 	}
-	if a.Failing > 0 {
-		s += fmt.Sprintf(", failing %d, the last %s", a.Failing, strings.ReplaceAll(a.LastError, "\n", " "))
+	topic, o, err := cfg.Subscription(name)
+	if err != nil {
+		return err
 	}
-	return s
+	return j.add(name, topic, o, w.exec)
+}
+
+// open opens the bus of the file, with the observer and the middleware of extra.
+func (w *worker) open(ctx context.Context, cfg *config.Config, extra eventbus.Options) (bus *eventbus.Bus, err error) {
+	err = w.bound(ctx, func(ctx context.Context) error {
+		bus, err = cfg.Open(ctx, func(o *eventbus.Options) {
+			o.Observer, o.Middleware, o.PublishMiddleware = extra.Observer, extra.Middleware, extra.PublishMiddleware
+		}, w.drivers...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.answered(ctx, bus); err != nil {
+		w.close(ctx, bus)
+		return nil, err
+	}
+	return bus, nil
 }

@@ -7,16 +7,27 @@ import (
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // counters are the totals that [Counts] reports.
 type counters struct {
-	received, acknowledged, failures, retried, deadLettered, discarded, leasesLost, abandoned atomic.Int64
+	received, acknowledged, failures, panics, timeouts, snoozes, retried, deadLettered, discarded, leasesLost, abandoned atomic.Int64
+}
+
+// failed counts a run that has failed with err. A panic after the timeout is a timeout.
+func (c *counters) failed(err error) {
+	c.failures.Add(1)
+	if isTimeout(err) {
+		c.timeouts.Add(1)
+	} else if _, panicked := errors.AsType[*observer.PanicError](err); panicked {
+		c.panics.Add(1)
+	}
 }
 
 // Counts has the totals of a subscription since its start, and the number of its Holds now.
 type Counts struct {
-	Received, Acknowledged, Failures, Retried, DeadLettered, Discarded, LeasesLost, Abandoned int64
+	Received, Acknowledged, Failures, Panics, Timeouts, Snoozes, Retried, DeadLettered, Discarded, LeasesLost, Abandoned int64
 
 	Held, HeldBytes, Running int64 // present Holds, their bytes, and running handlers
 }
@@ -25,7 +36,9 @@ type Counts struct {
 func (s *Subscription) Counts() Counts {
 	c := &s.counts
 	n := Counts{
-		Received: c.received.Load(), Acknowledged: c.acknowledged.Load(), Failures: c.failures.Load(),
+		Received: c.received.Load(), Acknowledged: c.acknowledged.Load(),
+		Panics: c.panics.Load(), Timeouts: c.timeouts.Load(), Failures: c.failures.Load(), // last, because it has the others
+		Snoozes: c.snoozes.Load(),
 		Retried: c.retried.Load(), DeadLettered: c.deadLettered.Load(), Discarded: c.discarded.Load(),
 		LeasesLost: c.leasesLost.Load(), Abandoned: c.abandoned.Load(),
 	}

@@ -49,7 +49,7 @@ func (f *feed) about() observer.About {
 
 // open attaches to the group.
 func (f *feed) open(ctx context.Context) error {
-	if err := f.checkDeadLetter(ctx); err != nil {
+	if err := f.sub.engine.checkDeadLetter(ctx, f.deadLetter); err != nil {
 		return err
 	}
 	a, err := f.attach(ctx, f.start)
@@ -107,25 +107,6 @@ func (f *feed) attach(ctx context.Context, start backend.Start) (a *attachment, 
 	a.extender, _ = backend.As[backend.Extender](src)
 	a.book = &ledger.Source{CanDelay: a.delayer != nil, CanExtend: a.extender != nil, Refunds: a.delayer != nil && s.engine.limits.Refund, Of: a}
 	return a, nil
-}
-
-// checkDeadLetter returns an error if the backend can declare topics and refuses to declare
-// the dead-letter topic.
-func (f *feed) checkDeadLetter(ctx context.Context) error {
-	if f.deadLetter == "" {
-		return nil
-	}
-	err := backend.CheckName(f.deadLetter) // with a suffix, the name may be too long
-	if err == nil {
-		err = driving("Declare", func() error {
-			_, err := backend.Declare(ctx, f.sub.engine.backend, f.deadLetter, backend.Declaration{})
-			return err
-		})
-	}
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("dead-letter topic %s: %w", f.deadLetter, err)
-	}
-	return nil
 }
 
 // gone ends a feed whose topic was deleted. The leases of its Holds are lost because of why.

@@ -26,8 +26,11 @@ func (t *settler) retry(h *Hold, v verdict, err error) {
 	if allowed < after && attachmentOf(h).delayer != nil {
 		s.notifier.failed(observer.Delay, s.aboutHold(h, h.Run), 1, fmt.Errorf("eventbus: the event is redelivered after %v, not %v, because the backend delays no longer", allowed, after))
 	}
-	if v.outcome == observer.Retry {
+	switch {
+	case v.outcome == observer.Retry:
 		s.counts.retried.Add(1)
+	case v.outcome == observer.Snooze && !isUnrun(err):
+		s.counts.snoozes.Add(1)
 	}
 	if v.outcome != observer.Return {
 		t.postponed(h, v, allowed, err)

@@ -34,8 +34,9 @@ func (r *Run) Nack(ctx context.Context, cause error) error {
 		return err
 	}
 	if isFailure(cause) {
-		r.sub.counts.failures.Add(1)
+		r.failed(cause)
 	}
+	r.counted.Store(true) // also without a failure, because the program has chosen the result
 	f := result{hold: r.hold, err: cause, manual: true}
 	f.Interrupted = interrupted
 	r.sub.settle(f, nil)

@@ -21,7 +21,8 @@ type Run struct {
 	sub     *Subscription
 	hold    *Hold
 	attempt int
-	call    *batchCall // of the batch handler; nil: a handler of single events
+	call    *batchCall  // of the batch handler; nil: a handler of single events
+	counted atomic.Bool // failed has counted it, or shall not
 }
 
 // A batchCall is one call of a batch handler.
@@ -71,6 +72,14 @@ func (r *Run) Context() *runCtx { return &r.runCtx }
 func (r *Run) begin(now moment) {
 	if r.sub.Timeout > 0 {
 		r.limit(now.Plus(r.sub.Timeout))
+	}
+}
+
+// failed counts r as failed with err, unless r was counted. A run that was given up at its timeout
+// may return later.
+func (r *Run) failed(err error) {
+	if !r.counted.Swap(true) {
+		r.sub.counts.failed(err)
 	}
 }
 

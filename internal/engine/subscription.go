@@ -70,6 +70,7 @@ type Config struct {
 	Buried           func(dead *backend.Message) // gets each dead letter; may be nil
 	Handle           func(ctx context.Context, r *Run) error
 	Batch            Batch
+	Options          any // the options of the program; the engine only keeps them
 }
 
 // Parts of a Subscription, which share all of its data: a runner has the runs of handlers, and

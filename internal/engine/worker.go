@@ -282,8 +282,8 @@ func (w *worker) afterRun(i int, err error, now moment) {
 	if p, ok := errors.AsType[*observer.PanicError](err); ok {
 		s.notifier.failed(observer.Panic, about, 1, p)
 	}
-	if !facts.Failed && isFailure(err) {
-		s.counts.failures.Add(1)
+	if isFailure(err) {
+		r.failed(err)
 	}
 	v := verdict{outcome: observer.Hold}
 	if !facts.Decided && (s.Mode != Manual || err != nil || facts.Lost) {
@@ -315,7 +315,9 @@ func (x *runner) settle(r result, ctx *runCtx) (v verdict) {
 func (x *runner) timedOut(h *Hold, run any) {
 	s := x.sub
 	s.endRun(run, ledger.ErrTimeout)
-	s.counts.failures.Add(1)
+	if r, ok := run.(*Run); ok {
+		r.failed(s.timeout)
+	}
 	s.book.lock()
 	facts := ledger.Returned{Lost: h.Lost(), Leaseless: h.Leaseless(), Interrupted: s.book.Interrupted()}
 	s.book.unlock()

@@ -84,6 +84,7 @@ var rows = []struct {
 	{"request", everything},
 	{"scale", everything},
 	{"lifecycle", everything},
+	{"service", everything},
 	{"store", everything},
 	{"store/storetest", everything},
 	{"store/natsstore", []string{redis, testify, yaml, oldYAML, cobra, otel, prom, redistest, faultproxy, natstest, testproc, testcerts, module + "/internal"}},

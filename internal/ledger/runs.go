@@ -164,7 +164,6 @@ type Returned struct {
 	Decided     bool // the Hold was settled, or taken from the run, before it ended
 	Lost        bool
 	Late        bool // the timeout has passed
-	Failed      bool // the program or the timeout has counted the run as failed
 	Leaseless   bool // the message was acknowledged before its run
 	Interrupted bool // a drain has cancelled the run
 }
@@ -181,7 +180,7 @@ func (x *runBook) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (
 	}
 	own := h.worker == w && h.Run == run
 	r = Returned{
-		Decided: !own || h.state != taken, Lost: own && h.Lost(), Failed: h.failed && h.Run == run,
+		Decided: !own || h.state != taken, Lost: own && h.Lost(),
 		Leaseless: h.leaseless, Interrupted: l.interrupted,
 	}
 	if !own {

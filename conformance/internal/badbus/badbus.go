@@ -41,7 +41,7 @@ type Saboteur struct {
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, each, spreading, elastic)
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, each, spreading, elastic, serving)
 }
 
 // Find returns the saboteur with the given name, or false if there is none.
@@ -99,6 +99,17 @@ func (b *Bus) PublishReceipts(ctx context.Context, topic string, events ...*even
 	}
 	receipts, err := b.s.publish(b, ctx, topic, events)
 	return append(receipts, make([]eventbus.Receipt, max(0, len(events)-len(receipts)))...), err
+}
+
+// Declare calls Declare of the good bus, with the options that the saboteur has changed.
+func (b *Bus) Declare(ctx context.Context, topic string, o eventbus.SubscribeOptions) error {
+	if b.s.Name == "bus-declares-nothing" {
+		return nil
+	}
+	if b.s.subscribe != nil {
+		b.s.subscribe(&o)
+	}
+	return b.good.Declare(ctx, topic, o)
 }
 
 // Subscribe lets the saboteur change the options and the handler, then subscribes.

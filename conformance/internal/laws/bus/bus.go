@@ -13,6 +13,6 @@ func Laws() []law.Law {
 		publishLaws, deliverLaws, leaseLaws, instanceLaws, retryLaws, policyLaws, letterLaws, redriveLaws, orderLaws, modeLaws, batchLaws,
 		lifeLaws, limitLaws, faultLaws, lostLaws, stayLaws, middlewareLaws,
 		behindLaws, starveLaws, stuckLaws, hangingLaws, handOverLaws, scheduleLaws, recurringLaws, eachLaws, elasticLaws,
-		topicLaws,
+		topicLaws, serviceLaws,
 	)
 }

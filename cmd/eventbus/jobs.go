@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/idle"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/lines"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/quota"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shell"
+	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/service"
+)
+
+// Jobs are the groups of the commands sub and work. They run as a service, and find reasons to
+// end it, such as idle time.
+//
+// Its method watch begins goroutines that wait for such a reason.
+type jobs struct {
+	stdout, stderr *lines.Writer
+	all            []*job
+	named          bool         // accounts and errors have the names of the jobs
+	quota          *quota.Quota // bounds how many events succeed; nil: no bound
+	idleExit       time.Duration
+	drain          time.Duration
+	idle           *idle.Watch
+	watching       sync.WaitGroup
+}
+
+// A job is one group, and the handler of its events.
+type job struct {
+	*jobs
+	name    string // of its registration
+	group   service.Group
+	handler eventbus.Handler
+	shell   *shell.Handler // runs the command; nil: there is none
+	handled atomic.Int64
+	sub     *eventbus.Subscription // set when it has started
+}
+
+func newJobs(cmd *cobra.Command, idleExit, drain time.Duration) *jobs {
+	return &jobs{
+		stdout: lines.New(cmd.OutOrStdout()), stderr: lines.New(cmd.ErrOrStderr()),
+		idleExit: idleExit, drain: drain, idle: idle.New(),
+	}
+}
+
+// add adds a job that runs the command exec for each event; empty: it prints the event.
+func (w *jobs) add(name, topic string, o eventbus.SubscribeOptions, exec string) error {
+	j := &job{jobs: w, name: name}
+	j.group = service.Group{Topic: topic, Options: o, Handler: j.handle, AllowDuplicate: true} // as in a program with this file
+	j.handler = j.print
+	if exec != "" {
+		h, err := shell.New(exec, w.stdout, w.stderr)
+		if err != nil {
+			return fmt.Errorf("--exec: %w", err)
+		}
+		j.handler, j.shell = j.run(h.Handle), h
+	}
+	w.all = append(w.all, j)
+	return nil
+}
+
+// print is the handler if no command is given. It prints the event.
+func (j *job) print(_ context.Context, d *eventbus.Delivery) error {
+	if _, err := j.stdout.Write(ndjson.Append(nil, d)); err != nil {
+		return notPrinted
+	}
+	return nil // even if stdout has failed since, because this line was written
+}
+
+// run returns the handler if a command is given: it calls h. After an error of stdout it
+// cannot tell which event's output was lost, so that no event counts as handled.
+func (j *job) run(h eventbus.Handler) eventbus.Handler {
+	return func(ctx context.Context, d *eventbus.Delivery) error {
+		err := h(ctx, d)
+		if j.stdout.Err() != nil {
+			return notPrinted
+		}
+		return err
+	}
+}
+
+// notPrinted is the error that gives an event to another member, without a counted failure.
+var notPrinted = eventbus.Snooze(0)
+
+// handle is the handler that the bus calls. It calls j.handler and counts successes.
+func (j *job) handle(ctx context.Context, d *eventbus.Delivery) error {
+	j.idle.Begin()
+	defer j.idle.End()
+	if err := j.handler(ctx, d); err != nil {
+		return err
+	}
+	j.handled.Add(1)
+	if j.quota != nil {
+		j.quota.Succeeded()
+	}
+	return nil
+}
+
+// The reasons for which jobs end by themselves.
+var (
+	errOutput  = errors.New("standard output")
+	errCounted = errors.New("as many as wanted have succeeded")
+	errIdle    = errors.New("nothing to do")
+)
+
+// serve runs the jobs on bus until the context of cmd ends, a signal comes, or there is another
+// reason to end. It shuts the bus down. cause is the reason.
+func (w *jobs) serve(cmd *cobra.Command, c *connection, bus *eventbus.Bus) (o service.Outcome, cause, err error) {
+	ctx, stop := context.WithCancelCause(cmd.Context())
+	defer stop(nil)
+	svc, err := service.New(bus, service.Options{Signals: []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}})
+	if err == nil {
+		err = c.bound(ctx, func(ctx context.Context) error { return w.withoutName(w.begin(ctx, svc)) })
+	}
+	if err != nil {
+		c.close(ctx, bus)
+		return o, nil, err
+	}
+	w.watch(ctx, stop, c, bus)
+	o = svc.Run(ctx, w.drain)
+	cause = context.Cause(ctx)
+	stop(nil)
+	w.watching.Wait()
+	return o, cause, nil
+}
+
+// begin registers and starts all jobs.
+func (w *jobs) begin(ctx context.Context, svc *service.Service) error {
+	for _, j := range w.all {
+		if err := svc.Register(ctx, j.name, j.group); err != nil {
+			return err
+		}
+	}
+	if err := svc.Start(ctx); err != nil {
+		return err
+	}
+	for _, j := range w.all {
+		j.sub = svc.Subscription(j.name)
+	}
+	return nil
+}
+
+// withoutName removes the name of a job from an error of the service, unless jobs have names.
+func (w *jobs) withoutName(err error) error {
+	if e, ok := errors.AsType[*eventbus.Error](err); ok && !w.named {
+		return e
+	}
+	return err
+}
+
+// watch starts goroutines that wait for a reason to end, and call stop with it.
+func (w *jobs) watch(ctx context.Context, stop context.CancelCauseFunc, c *connection, bus *eventbus.Bus) {
+	w.watching.Go(func() {
+		var counted <-chan struct{}
+		if w.quota != nil {
+			counted = w.quota.Done()
+		}
+		select {
+		case <-w.stdout.Broken():
+			stop(fmt.Errorf("%w: %w", errOutput, w.stdout.Err()))
+		case <-counted:
+			stop(errCounted)
+		case <-ctx.Done():
+		}
+	})
+	if w.idleExit > 0 {
+		w.watching.Go(func() {
+			if w.idle.Wait(ctx, w.idleExit, func(ctx context.Context) bool { return w.busy(ctx, c, bus) }) == nil {
+				stop(errIdle)
+			}
+		})
+	}
+}
+
+// busy reports whether events may wait for one of the groups. If the backend does not answer,
+// busy reports true.
+func (w *jobs) busy(ctx context.Context, c *connection, bus *eventbus.Bus) bool {
+	for _, j := range w.all {
+		if state, _ := j.sub.State(); state != observer.Running {
+			return true
+		}
+		for _, topic := range j.sub.Topics() {
+			if waits(ctx, c, bus, topic, j.sub.Group()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// waits reports whether events of a topic may wait for a group.
+func waits(ctx context.Context, c *connection, bus *eventbus.Bus, topic, group string) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	stats, err := backend.StatsOf(ctx, bus.Backend(), topic, group)
+	if err != nil {
+		return tolerated(err) != nil && !errors.Is(err, backend.ErrGone)
+	}
+	// A backend may not know how many events are in flight or delayed. Oldest is set if any
+	// event is unacknowledged.
+	return stats.Lag > 0 || stats.InFlight > 0 || stats.Delayed > 0 || !stats.Oldest.IsZero()
+}

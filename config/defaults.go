@@ -1,0 +1,62 @@
+package config
+
+import "reflect"
+
+// Defaults are the keys of a subscription that every subscription of the file inherits. The model
+// of a subscription describes them too; [allFields] leaves out the keys that name its events.
+type defaults subscription
+
+// named are the keys of a subscription that have no default.
+var named = []string{"topic", "topics", "group"}
+
+// inherit gives each subscription the keys of bus.defaults that it does not have itself, at any
+// depth. A mistake in the defaults is told once, so the subscriptions then inherit nothing.
+func inherit(root *node, d *decoder) {
+	from, to := root.at("bus", "defaults"), root.at("bus", "subscriptions")
+	if from == nil || to == nil || from.kind != mapping || to.kind != mapping {
+		return
+	}
+	trial := &decoder{problems: &problems{file: d.file}, environment: d.environment, places: map[string]place{}}
+	var v defaults
+	trial.keys(from, from.place, "", reflect.ValueOf(&v).Elem())
+	if len(trial.list) > 0 {
+		return
+	}
+	for _, e := range to.entries {
+		e.value = e.value.over(from)
+	}
+}
+
+// at returns the node below n at a path of keys, or nil.
+func (n *node) at(keys ...string) *node {
+	for _, key := range keys {
+		e := n.entry(key)
+		if e == nil {
+			return nil
+		}
+		n = e.value
+	}
+	return n
+}
+
+// over returns n with the entries of from that it does not have. If both have an entry, and both
+// are mappings, the rule applies below it. Aliases share nodes, so over changes none.
+func (n *node) over(from *node) *node {
+	if n.kind != mapping || from.kind != mapping {
+		return n
+	}
+	merged := *n
+	merged.entries = nil
+	for _, e := range n.entries {
+		if inherited := from.entry(e.key); inherited != nil {
+			e = &entry{place: e.place, key: e.key, value: e.value.over(inherited.value)}
+		}
+		merged.entries = append(merged.entries, e)
+	}
+	for _, e := range from.entries {
+		if n.entry(e.key) == nil {
+			merged.entries = append(merged.entries, e)
+		}
+	}
+	return &merged
+}
