@@ -34,6 +34,10 @@ func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
 	if err != nil {
 		return nil, err
 	}
+	n, err := b.options.partitionsOf(topics, o)
+	if err != nil {
+		return nil, err
+	}
 	ephemeral := o.Group == EachInstance
 	if ephemeral {
 		o.Group = each.New()
@@ -41,6 +45,9 @@ func (b *Bus) addMember(ctx context.Context, m member) (*Subscription, error) {
 	m.o = o
 	c := o.config(topics, m.mode, b.options.ErrorClasses, b.engine.Guard)
 	c.Ephemeral = ephemeral
+	if n > 0 {
+		c.Divide(n)
+	}
 	if m.calls != nil {
 		c.Batch, err = b.options.batches(m)
 	} else {

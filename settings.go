@@ -25,6 +25,18 @@ type TopicOptions struct {
 	// ErrFull. Default: the bounds of the backend.
 	MaxMessages int64
 	MaxBytes    int64
+
+	// Partitions divides the topic into so many partitions, so that all events of a key are
+	// handled in order in the whole group, and not only in each member: see
+	// [Subscription.Partitions]. Every program that uses the topic states the same number. The
+	// broker stores it, and a program with another number gets a *PartitionsError. At most
+	// 1,024. MaxMessages and MaxBytes bound each partition. Default: no partitions.
+	Partitions int
+}
+
+// settings returns the settings that the broker stores for a topic, or for each of its partitions.
+func (o TopicOptions) settings() backend.TopicSettings {
+	return backend.TopicSettings{Keep: o.Keep, MaxMessages: o.MaxMessages, MaxBytes: o.MaxBytes}
 }
 
 // checkTopics returns an error if the backend does not support a setting.
@@ -34,7 +46,7 @@ func (o Options) checkTopics(l backend.Limits) error {
 		if err := checkTopic(topic); err != nil {
 			return &FieldError{Field: field, Reason: "has the topic " + topic + ": " + err.Error()}
 		}
-		err := l.Settings.Check(backend.TopicSettings(o.Topics[topic]))
+		err := l.Settings.Check(o.Topics[topic].settings())
 		if errors.Is(err, errors.ErrUnsupported) {
 			return &FieldError{Field: field, Reason: "of " + topic + ": " + err.Error(), Err: errors.ErrUnsupported}
 		}
@@ -49,8 +61,8 @@ func (o Options) checkTopics(l backend.Limits) error {
 func (o Options) topics() map[string]backend.TopicSettings {
 	all := make(map[string]backend.TopicSettings, len(o.Topics))
 	for topic, settings := range o.Topics {
-		if settings != (TopicOptions{}) {
-			all[topic] = backend.TopicSettings(settings)
+		if stored := settings.settings(); stored != (backend.TopicSettings{}) {
+			all[topic] = stored
 		}
 	}
 	return all
