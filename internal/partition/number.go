@@ -24,7 +24,7 @@ func (e *NumberError) Error() string {
 
 // Agree stores the number of partitions of topic, unless one is stored. If another number is
 // stored, the error is a *NumberError. The first message of the topic decides, so that
-// of several programs that begin at the same time one decides for all.
+// programs that begin at the same time have the same result.
 func Agree(ctx context.Context, b backend.Backend, topic string, n int) error {
 	stored, err := Number(ctx, b, topic)
 	if err == nil && stored == 0 {

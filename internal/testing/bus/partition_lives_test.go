@@ -18,6 +18,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/testing/process"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -43,7 +44,7 @@ type society struct {
 
 type partitionMember struct {
 	name string
-	*process
+	*process.Process
 	bus *eventbus.Bus
 	sub *eventbus.Subscription
 }
@@ -65,7 +66,7 @@ func (s *society) fail(format string, args ...any) {
 }
 
 func (s *society) join() {
-	m := &partitionMember{name: fmt.Sprintf("m%d", len(s.all)), process: &process{Backend: s.broker}}
+	m := &partitionMember{name: fmt.Sprintf("m%d", len(s.all)), Process: &process.Process{Backend: s.broker}}
 	o := s.options()
 	o.Observer.PartitionMoved = func(e observer.PartitionMoved) {
 		s.mu.Lock()
@@ -73,7 +74,7 @@ func (s *society) join() {
 		s.note("%s partition %d epoch %d gained %v %v", m.name, e.Partition, e.Epoch, e.Gained, e.Err)
 	}
 	var err error
-	m.bus, err = eventbus.New(m.process, o)
+	m.bus, err = eventbus.New(m.Process, o)
 	require.NoError(s, err)
 	m.sub, err = m.bus.Subscribe(context.WithoutCancel(s.Context()), "orders", eventbus.SubscribeOptions{
 		Group: "g", Lease: partitionLease, Concurrency: 1 + s.rand.IntN(4), Retry: eventbus.Retry{MaxAttempts: -1, Initial: 300 * time.Millisecond},
@@ -88,7 +89,7 @@ func (s *society) join() {
 // handle checks the order of the key of an event: all earlier ones must have been handled.
 func (s *society) handle(ctx context.Context, m *partitionMember, d *eventbus.Delivery) error {
 	n, _ := strconv.Atoi(d.ID)
-	alive := m.wait()
+	alive := m.Wait()
 	s.mu.Lock()
 	if ctx.Err() == nil && alive {
 		if n > s.handled[d.Key] {
@@ -111,7 +112,7 @@ func (s *society) handle(ctx context.Context, m *partitionMember, d *eventbus.De
 	case <-time.After(took):
 	case <-ctx.Done():
 	}
-	alive = m.wait()
+	alive = m.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -157,19 +158,19 @@ func (s *society) change() {
 	switch s.rand.IntN(3) {
 	case 0:
 		s.note("%s dies", m.name)
-		m.die()
+		m.Die()
 	case 1:
 		s.note("%s leaves", m.name)
 		go func() { _ = m.sub.Drain(context.WithoutCancel(s.Context())) }()
 	default:
 		d := time.Duration(s.rand.IntN(int(3 * partitionLease)))
 		s.note("%s freezes for %v", m.name, d)
-		m.freeze()
+		m.Freeze()
 		time.AfterFunc(d, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.note("%s thaws", m.name)
-			m.thaw()
+			m.Thaw()
 		})
 		s.members = append(s.members, m) // it may freeze again, leave or die
 	}
@@ -213,7 +214,7 @@ func (s *society) live() {
 		s.join()
 	}
 	for _, m := range s.all {
-		m.thaw()
+		m.Thaw()
 	}
 	time.Sleep(2*partitionLease + 5*time.Second)
 	owned := s.owners()
@@ -238,7 +239,7 @@ func (s *society) live() {
 func (s *society) end() {
 	ctx := context.WithoutCancel(s.Context())
 	for _, m := range s.all {
-		m.thaw()
+		m.Thaw()
 		_ = m.bus.Shutdown(ctx)
 	}
 	require.NoError(s, s.publisher.Shutdown(ctx))
@@ -262,7 +263,7 @@ func TestPartitionLives(t *testing.T) {
 			s = &society{T: t, rand: r, partitions: 1 + r.IntN(8), handled: map[string]int{}, sent: map[string]int{}, epochs: map[int]int{}}
 			s.broker = inmemory.New(inmemory.Options{})
 			var err error
-			s.publisher, err = eventbus.New(&process{Backend: s.broker}, s.options())
+			s.publisher, err = eventbus.New(&process.Process{Backend: s.broker}, s.options())
 			require.NoError(t, err)
 			defer s.end()
 			s.live()
