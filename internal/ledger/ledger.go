@@ -274,6 +274,7 @@ func (l *Ledger) giveBackUnstarted(s *Source, keep bool) {
 			at := max(h.Due, due[h.lane])
 			if h.handsOver() {
 				at = l.Now
+				h.Counted = h.Attempt > max(h.Delivery.Attempt, 1) // it has failed here, and rests
 			}
 			l.giveBack(h, at)
 		}

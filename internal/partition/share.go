@@ -27,6 +27,7 @@ func surplus(claims []*Claim, quota int) []*Claim {
 
 const (
 	beatEvery  = time.Second      // time between two notes of a member
+	lookEvery  = beatEvery / 2    // time between two looks at the notes, so that a partition is without work for less than a second
 	deadAfter  = 3 * time.Second  // a member without a new note for so long is no member
 	mostStep   = 2 * beatEvery    // bounds the age that a note gets by one look, so that an outage of the broker ends no member
 	forgetting = 10 * time.Second // the note of a dead member is then removed

@@ -12,24 +12,30 @@ import (
 // beat writes a note each second, and learns from the notes of others how many tokens this member
 // may have. At the end it removes its note.
 func (x *Coordinator) beat() {
-	for x.ctx.Err() == nil {
-		x.trouble("members", x.beatOnce())
-		sleep(x.ctx, beatEvery)
+	for written := (time.Time{}); x.ctx.Err() == nil; sleep(x.ctx, lookEvery) {
+		writes := time.Since(written) >= beatEvery
+		if writes {
+			written = time.Now()
+		}
+		x.trouble("members", x.beatOnce(writes))
 	}
 	ctx, cancel := context.WithTimeout(x.live, callTime)
 	defer cancel()
 	x.trouble("leave", x.roster.leave(ctx))
 }
 
-func (x *Coordinator) beatOnce() error {
+// beatOnce looks at the notes once. With writes it writes one before.
+func (x *Coordinator) beatOnce(writes bool) error {
 	ctx, cancel := context.WithTimeout(x.ctx, callTime)
 	defer cancel()
-	var owned []int
-	for _, c := range x.Owned() {
-		owned = append(owned, c.Partition)
-	}
-	if err := x.roster.write(ctx, owned); err != nil {
-		return ended(x.ctx, err)
+	if writes {
+		var owned []int
+		for _, c := range x.Owned() {
+			owned = append(owned, c.Partition)
+		}
+		if err := x.roster.write(ctx, owned); err != nil {
+			return ended(x.ctx, err)
+		}
 	}
 	notes, err := x.roster.read(ctx)
 	if err != nil {
