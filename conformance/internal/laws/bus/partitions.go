@@ -226,10 +226,24 @@ func (g *partitioned) join(h eventbus.Handler) *partitionMember {
 	m := &partitionMember{Process: &process.Process{Backend: b}, name: fmt.Sprintf("member-%d", g.joined)}
 	g.Cleanup(m.Thaw)
 	bus := g.OtherBus(m.Process, g.options())
-	m.sub = g.MemberOn(bus, m.name, eventbus.SubscribeOptions{Lease: g.lease, Concurrency: 4}, h)
+	m.sub = g.MemberOn(bus, m.name, eventbus.SubscribeOptions{Lease: g.lease, Concurrency: 4}, m.within(h))
 	g.members, g.all = append(g.members, m), append(g.all, m)
 	return m
 }
+
+// within returns h in the process of m: while it is frozen its handlers stand still, and after its
+// death none succeeds.
+func (m *partitionMember) within(h eventbus.Handler) eventbus.Handler {
+	return func(ctx context.Context, d *eventbus.Delivery) error {
+		err := h(ctx, d)
+		if !m.Wait() {
+			return errors.Join(err, errDead)
+		}
+		return err
+	}
+}
+
+var errDead = errors.New("the process has died")
 
 func (g *partitioned) names() (names []string) {
 	for _, m := range g.all {
