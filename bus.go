@@ -183,6 +183,9 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 	if err := o.check(backend.LimitsOf(b)); err != nil {
 		return nil, err
 	}
+	if err := o.checkPartitions(b); err != nil {
+		return nil, err
+	}
 	bus := &Bus{options: o, down: make(chan struct{})}
 	bus.ended = sync.OnceFunc(func() { close(bus.down) })
 	if len(o.PublishMiddleware) > 0 {
@@ -194,9 +197,10 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 		}
 	}
 	bus.engine = engine.New(b, engine.Options{
-		Observer: o.Observer,
-		Instance: o.Instance,
-		Topics:   o.topics(),
+		Observer:   o.Observer,
+		Instance:   o.Instance,
+		Topics:     o.topics(),
+		Partitions: o.partitions(),
 		Publish: engine.PublishOptions{
 			Timeout:         max(o.PublishTimeout, 0),
 			MaxPending:      o.MaxPending,

@@ -81,7 +81,14 @@ type Delivery struct {
 	Attempt      int  // the number of this attempt, from 1; if the backend does not count receipts, it counts only failures in this member
 	MaxAttempts  int  // the last attempt: if it fails, the event has failed for good; Retry.Rules may differ for some errors; 0: no limit
 	Redelivered  bool // a member of the group received the event before, as far as the broker remembers; true too after a failure, and for a redriven event
-	Manual       bool // the handler is a [ManualHandler], so a middleware must not take its nil result as success
+	Partition    int  // the partition of the event, if its topic has some (TopicOptions.Partitions)
+
+	// Epoch grows each time that the partition changes its owner. So a store that refuses a write
+	// with a smaller Epoch of the same Partition refuses a member that was frozen while
+	// another one took over. It is 0 if the topic has no partitions, and with EachInstance.
+	Epoch int
+
+	Manual bool // the handler is a [ManualHandler], so a middleware must not take its nil result as success
 
 	run *engine.Run     // the run, for a ManualHandler; nil in other deliveries
 	ctx context.Context // of the event, for a BatchHandler; nil in other deliveries

@@ -29,7 +29,8 @@ func Tag(ctx context.Context, tag any) { engine.Tag(ctx, tag) }
 // delivery returns the Delivery of an event that the engine holds. MaxAttempts is not set.
 func delivery(group string, h *engine.Hold) *Delivery {
 	m := &h.Delivery
-	d := &Delivery{Topic: m.Topic, Group: group, Attempt: h.Attempt, Redelivered: h.Redelivered()}
+	d := &Delivery{Group: group, Attempt: h.Attempt, Redelivered: h.Redelivered()}
+	d.Topic, d.Partition, d.Epoch = engine.Origin(h)
 	d.decode(&m.Message)
 	return d
 }

@@ -34,6 +34,10 @@ func (m *member) config(b *Bus) (c engine.Config, err error) {
 	if err != nil {
 		return c, err
 	}
+	n, err := b.options.partitionsOf(topics, o)
+	if err != nil {
+		return c, err
+	}
 	ephemeral := o.Group == EachInstance
 	if ephemeral {
 		o.Group = each.New()
@@ -41,6 +45,9 @@ func (m *member) config(b *Bus) (c engine.Config, err error) {
 	m.o = o
 	c = o.config(topics, m.mode, b.options.ErrorClasses, b.engine.Guard)
 	c.Ephemeral, c.Options = ephemeral, o
+	if n > 0 {
+		c.Divide(n)
+	}
 	return c, nil
 }
 

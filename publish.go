@@ -15,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/cloudevent"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 // Limits of one event. Every backend can store a message of 1 MiB. 64 KiB of it are
@@ -187,6 +188,9 @@ func (s *encoder) recycle() {
 func checkTopic(topic string) error {
 	if err := backend.CheckName(topic); err != nil {
 		return &FieldError{Field: "topic", Reason: err.Error()}
+	}
+	if partition.Reserved(topic) {
+		return &FieldError{Field: "topic", Reason: topic + " is a name that the bus uses for the partitions of a topic"}
 	}
 	return nil
 }

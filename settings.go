@@ -30,8 +30,16 @@ type TopicOptions struct {
 	// Groups are to exist before their first members subscribe, so that the topic has the events
 	// for them from now on. A new one begins with the oldest event.
 	Groups []string
+
+	// Partitions divides the topic into so many partitions, so that all events of a key are
+	// handled in order in the whole group, and not only in each member: see
+	// [Subscription.Partitions]. Every program that uses the topic states the same number. The
+	// broker stores it, and a program with another number gets a *PartitionsError. At most
+	// 1,024. MaxMessages and MaxBytes bound each partition. Default: no partitions.
+	Partitions int
 }
 
+// settings returns the settings that the broker stores for a topic, or for each of its partitions.
 func (o TopicOptions) settings() backend.TopicSettings {
 	return backend.TopicSettings{Keep: o.Keep, MaxMessages: o.MaxMessages, MaxBytes: o.MaxBytes}
 }

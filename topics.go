@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
@@ -24,6 +25,9 @@ func (o SubscribeOptions) topics(topic string) (topics, error) {
 	for i, t := range all {
 		if err := pattern.Check(t); err != nil {
 			return nil, &FieldError{Field: field, Reason: err.Error()}
+		}
+		if partition.Reserved(t) {
+			return nil, &FieldError{Field: field, Reason: t + " is a name that the bus uses for the partitions of a topic"}
 		}
 		if slices.Contains(all[:i], t) {
 			return nil, &FieldError{Field: field, Reason: fmt.Sprintf("has %q twice", t)}

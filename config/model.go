@@ -52,6 +52,7 @@ type topic struct {
 	MaxMessages number             `key:"max_messages" min:"1" example:"1000000" doc:"The most events of the topic. To make room, settled events go first; then Publish fails. Default: the bound of the backend."`
 	MaxBytes    size               `key:"max_bytes" min:"1B" example:"10GiB" doc:"The most bytes of the events of the topic, as max_messages."`
 	Groups      []name             `key:"groups" example:"billing, audit" doc:"The groups that are to exist before their first members subscribe, so that the topic has the events for them. A new one begins with the oldest event."`
+	Partitions  number             `key:"partitions" min:"1" example:"16" doc:"Divides the topic into so many partitions, at most 1024, so that the events of a key are handled in order in the whole group. Every program states the same number. Default: no partitions."`
 	Driver      map[string]setting `rest:"true" doc:"A setting of the driver."`
 }
 
@@ -178,7 +179,7 @@ func (b *bus) options() eventbus.Options {
 // the driver.
 func (b *bus) topics() (all map[string]eventbus.TopicOptions) {
 	for name, t := range b.Topics {
-		o := eventbus.TopicOptions{Keep: t.Keep.value(), MaxMessages: int64(t.MaxMessages), MaxBytes: int64(t.MaxBytes)}
+		o := eventbus.TopicOptions{Keep: t.Keep.value(), MaxMessages: int64(t.MaxMessages), MaxBytes: int64(t.MaxBytes), Partitions: int(t.Partitions)}
 		for _, group := range t.Groups {
 			o.Groups = append(o.Groups, string(group))
 		}

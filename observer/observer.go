@@ -13,23 +13,24 @@ import "time"
 // gets [ErrDropped] with their number. The bus recovers from a hook that panics, and
 // reports the panic to Failed.
 type Observer struct {
-	Published    func(Published)    // a call of Publish ended
-	Dropped      func(Dropped)      // events of a call of Publish were dropped, because too many events waited; see Options.WhenFull
-	Received     func(Received)     // a read from the backend returned messages
-	Started      func(Started)      // a run of a handler begins
-	Handled      func(Handled)      // a handler returned
-	Settled      func(Settled)      // acknowledgements were confirmed
-	Retried      func(Retried)      // a message is redelivered later, after a failed run or a Snooze
-	DeadLettered func(DeadLettered) // a message was stored in its dead-letter topic
-	Discarded    func(Discarded)    // a message was acknowledged without success
-	Extended     func(Extended)     // leases were extended
-	LeaseLost    func(LeaseLost)    // a lease was lost: another member may have the message now
-	Stuck        func(Stuck)        // a handler has not returned five seconds after its timeout
-	StateChanged func(StateChanged) // a subscription changed its state
-	Maintained   func(Maintained)   // backend.Maintainer was called
-	Noticed      func(Noticed)      // a driver gave a notice
-	Failed       func(Failed)       // an error occurred that no call returns
-	Stopped      func(Stopped)      // the bus was shut down; the last call, except for handlers that still run
+	Published      func(Published)      // a call of Publish ended
+	Dropped        func(Dropped)        // events of a call of Publish were dropped, because too many events waited; see Options.WhenFull
+	Received       func(Received)       // a read from the backend returned messages
+	Started        func(Started)        // a run of a handler begins
+	Handled        func(Handled)        // a handler returned
+	Settled        func(Settled)        // acknowledgements were confirmed
+	Retried        func(Retried)        // a message is redelivered later, after a failed run or a Snooze
+	DeadLettered   func(DeadLettered)   // a message was stored in its dead-letter topic
+	Discarded      func(Discarded)      // a message was acknowledged without success
+	Extended       func(Extended)       // leases were extended
+	LeaseLost      func(LeaseLost)      // a lease was lost: another member may have the message now
+	Stuck          func(Stuck)          // a handler has not returned five seconds after its timeout
+	StateChanged   func(StateChanged)   // a subscription changed its state
+	Maintained     func(Maintained)     // backend.Maintainer was called
+	PartitionMoved func(PartitionMoved) // a subscription has got or given up a partition
+	Noticed        func(Noticed)        // a driver gave a notice
+	Failed         func(Failed)         // an error occurred that no call returns
+	Stopped        func(Stopped)        // the bus was shut down; the last call, except for handlers that still run
 }
 
 // About says which message an occurrence concerns.
@@ -181,6 +182,15 @@ type StateChanged struct {
 type Maintained struct {
 	Topic, Group string
 	Took, Next   time.Duration // the duration of the call, and the time until the next one
+}
+
+// PartitionMoved tells that a subscription owns a partition of its topic from now on, or no longer.
+type PartitionMoved struct {
+	Topic, Group string
+	Partition    int
+	Epoch        int   // grows with each change of the owner
+	Gained       bool  // false: it was given back, or lost
+	Err          error // why it was lost; nil: it was not
 }
 
 // Noticed describes a backend.Notice, a driver's message to the operator.

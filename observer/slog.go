@@ -11,7 +11,7 @@ import (
 
 // Slog returns an Observer that logs the occurrences that an operator should see:
 // failures, drops, first failed attempts, dead letters, discards, lost leases, stuck
-// handlers, changes of state, and notices of drivers. A panic is logged with its stack. If
+// handlers, changes of state, moves of partitions, and notices of drivers. A panic is logged with its stack. If
 // logger is nil, each record goes to the slog.Default() of its time. Payloads and header
 // values are not logged. Use one Slog for each bus.
 //
@@ -51,7 +51,8 @@ func Slog(logger *slog.Logger) Observer {
 		Stuck: func(e Stuck) {
 			l.add("stuck", "", e.About, slog.LevelWarn, "handler stuck", "running", e.Running)
 		},
-		StateChanged: l.stateChanged,
+		StateChanged:   l.stateChanged,
+		PartitionMoved: l.partitionMoved,
 		Noticed: func(e Noticed) {
 			l.digest.add(kind{name: "notice", class: cmp.Or(causeOf(e.Err), e.Text)},
 				newLine(slog.LevelWarn, e.Text, About{Topic: e.Topic, Group: e.Group}, "error", text(e.Err)))
@@ -83,6 +84,17 @@ func (l *logging) retried(e Retried) {
 	}
 	l.add("retry", e.Class, e.About, slog.LevelWarn, "handler failed", "max_attempts", of, "type", e.Type,
 		"next_attempt_in", e.After, "error", text(e.Err), "error_class", e.Class)
+}
+
+func (l *logging) partitionMoved(e PartitionMoved) {
+	level, message := slog.LevelInfo, "partition gained"
+	switch {
+	case e.Err != nil:
+		level, message = slog.LevelWarn, "partition lost"
+	case !e.Gained:
+		message = "partition given back"
+	}
+	l.add("partition", message, About{Topic: e.Topic, Group: e.Group}, level, message, "partition", e.Partition, "epoch", e.Epoch, "error", text(e.Err))
 }
 
 func (l *logging) stateChanged(e StateChanged) {

@@ -86,7 +86,7 @@ func TestSlog(t *testing.T) {
 		o.Retried(observer.Retried{About: about, Outcome: observer.Snooze, Err: errors.New("snoozed")})
 		o.Stopped(observer.Stopped{})
 		require.Empty(t, log.taken(), "only the first failed attempt is logged, and a Snooze is no failure")
-		require.Equal(t, 10, fire(o), "failures, drops, retries, dead letters, discards, losses, stuck handlers, states, notices, the end")
+		require.Equal(t, 11, fire(o), "failures, drops, retries, dead letters, discards, losses, stuck handlers, states, partitions, notices, the end")
 	})
 }
 

@@ -47,6 +47,7 @@ func TestDemoInstances(t *testing.T) {
 }
 
 const (
+	perSecond     = 50 // events
 	instanceLease = time.Second
 	heldBack      = 10*instanceLease + 12*time.Second // ten leases, and two turns of Maintain
 )
@@ -105,7 +106,8 @@ func demoInstances(t *testing.T, k kind, n int, over time.Duration) {
 		k.name, c.started.Load(), c.killed.Load(), c.received.Load(), c.missed.Load(), most, took)
 	require.Zero(t, c.missed.Load())
 	require.Positive(t, c.received.Load())
-	require.Less(t, most, int64(100*(heldBack+5*time.Second)/time.Second), "settled events are removed, at most %v late", heldBack)
+	const late = heldBack + 5*time.Second + time.Minute // on Redis a topic keeps all events for a minute after its first group was made
+	require.Less(t, most, int64(perSecond*late/time.Second), "settled events are removed, at most %v late", late)
 	require.Equal(t, before, leftovers(t, k, url), "nothing is left")
 }
 
@@ -115,12 +117,12 @@ func (c *crowd) publish(ctx context.Context, bus *eventbus.Bus, b backend.Backen
 	deepest := make(chan int64, 1)
 	c.live.Go(func() {
 		most := int64(0)
-		for i, tick := 0, time.NewTicker(20*time.Millisecond); ctx.Err() == nil; i++ {
+		for i, tick := 0, time.NewTicker(time.Second/perSecond); ctx.Err() == nil; i++ {
 			<-tick.C
 			if err := bus.Publish(context.WithoutCancel(ctx), "prices", &eventbus.Event{ID: strconv.Itoa(i)}); err != nil {
 				c.t.Errorf("publish: %v", err)
 			}
-			if i%50 == 0 {
+			if i%perSecond == 0 {
 				if s, err := backend.StatsOf(context.WithoutCancel(ctx), b, "prices", "stays"); err == nil {
 					most = max(most, s.Depth)
 				}

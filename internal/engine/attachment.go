@@ -23,11 +23,17 @@ type attachment struct {
 }
 
 func (a *attachment) receive(ctx context.Context, n int, bytes int64) (ds []backend.Delivery, err error) {
+	if c := a.feed.claim; c != nil && !c.Leases() {
+		return nil, errNotOwned
+	}
 	err = a.drive("Receive", func() (err error) { ds, err = a.source.Receive(ctx, n, bytes); return err })
 	return ds, err
 }
 
 func (a *attachment) ack(ctx context.Context, ds []*backend.Delivery) error {
+	if c := a.feed.claim; c != nil && !c.Settles() {
+		return errNotOwned
+	}
 	return a.drive("Ack", func() error { return a.source.Ack(ctx, ds) })
 }
 
@@ -35,10 +41,21 @@ func (a *attachment) delay(ctx context.Context, ds []backend.Delayed) error {
 	if a.delayer == nil {
 		return errors.ErrUnsupported
 	}
+	if c := a.feed.claim; c != nil && !c.Settles() {
+		return errNotOwned
+	}
 	return a.drive("Delay", func() error { return a.delayer.Delay(ctx, ds) })
 }
 
 func (a *attachment) extend(ctx context.Context, ds []*backend.Delivery) error {
+	if c := a.feed.claim; c != nil {
+		if !c.Leases() {
+			return errNotOwned
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, c.Until())
+		defer cancel()
+	}
 	return a.drive("Extend", func() error { return a.extender.Extend(ctx, ds) })
 }
 

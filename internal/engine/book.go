@@ -158,6 +158,9 @@ func (x *teller) carryOut(effects []ledger.Effect) {
 			attachmentIn(e.Source).feed.fetcher.endRead()
 		case ledger.Room:
 			attachmentIn(e.Source).feed.fetcher.wake()
+		case ledger.Emptied:
+			f := attachmentIn(e.Source).feed
+			f.empty.Do(func() { close(f.emptied) })
 		case ledger.Crowded:
 			s.tellCrowded(e.Running)
 		}

@@ -129,7 +129,7 @@ func (t *burials) publish(msgs []*backend.Message) error {
 	ctx, cancel := context.WithCancelCause(t.sub.live)
 	defer cancel(nil)
 	defer context.AfterFunc(t.sub.ctx, func() { time.AfterFunc(maxBurial, func() { cancel(ErrShutdown) }) })()
-	return t.sub.engine.publisher.Publish(ctx, msgs)
+	return t.sub.engine.store(ctx, msgs)
 }
 
 // stored counts and reports the dead letter of b, and acknowledges the event.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -50,13 +51,24 @@ func (s *Subscription) Counts() Counts {
 }
 
 // Stats returns the result of [backend.StatsOf] for the group. With many topics it returns the
-// sum over the topics that exist. A panic of the driver becomes an error.
+// sum over the topics that exist, and for a topic with partitions the sum over all of them. A panic of the driver becomes an error.
 func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error) {
 	defer recovered(&err)
-	if s.turns == nil {
+	topics := s.Topics()
+	switch {
+	case s.Config.Partitions > 0:
+		topics = s.Config.Topics
+	case s.turns == nil:
 		return backend.StatsOf(ctx, s.engine.backend, s.Topic, s.Group)
 	}
-	for _, topic := range s.Topics() {
+	if s.owns() {
+		tokens, err := backend.StatsOf(ctx, s.engine.backend, partition.OwnersTopic(s.Topic), s.Group)
+		if err != nil {
+			return backend.Stats{}, err
+		}
+		sum.Members = tokens.Members
+	}
+	for _, topic := range topics {
 		one, err := backend.StatsOf(ctx, s.engine.backend, topic, s.Group)
 		switch {
 		case errors.Is(err, backend.ErrGone):

@@ -13,6 +13,11 @@ import (
 func (e *Engine) DeclareGroup(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
+	if p := e.partitions[c.Topic]; p != nil {
+		if err := p.agree(ctx, e.backend); err != nil {
+			return err
+		}
+	}
 	for _, topic := range c.names() {
 		err := e.checkDeadLetter(ctx, c.deadLetter(topic))
 		if err == nil {

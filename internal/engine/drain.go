@@ -23,6 +23,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.book.Close()
 	s.book.unlock()
 	defer s.hurry(ctx)()
+	s.owner.drain()
 
 	handlers := s.awaitQuiet()
 	_ = s.feeds.all() // waits for a search that starts a fetcher
@@ -33,13 +34,17 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	unsettled := s.book.Abandon(ErrShutdown)
 	s.book.unlock()
 	s.counts.abandoned.Add(int64(unsettled))
+	closed := make(chan error, 2)
+	s.await(done(func() { closed <- s.owner.close() }))
 	s.await(done(func() { s.engine.leave(s) })) // before the group may end, which Maintain would take for a fault
-	closed := make(chan error, 1)
 	s.await(done(func() { closed <- s.feeds.close() }))
-	select {
-	case err = <-closed:
-	default:
-		err = errStuckDriver
+	for range cap(closed) {
+		select {
+		case e := <-closed:
+			err = errors.Join(err, e)
+		default:
+			err = errStuckDriver
+		}
 	}
 	s.giveUp(ErrShutdown)
 	s.book.end()

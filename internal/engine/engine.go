@@ -38,6 +38,8 @@ type Options struct {
 	Publish  PublishOptions // New sets NewBackoff
 	Instance string         // see backend.Config.Instance; empty: none
 	Topics   map[string]Topic
+
+	Partitions map[string]int // the numbers of partitions, by topic
 }
 
 // PublishOptions is [publish.Options].
@@ -54,7 +56,8 @@ type Engine struct {
 	outage    outage.Outage
 	discovery discovery
 	settings  *settings
-	failed    chan error // see Failed
+	partitions
+	failed chan error // see Failed
 
 	instance, incarnation string // of the members; both empty: none
 
@@ -71,19 +74,20 @@ type Engine struct {
 // New returns an Engine for b. Shutdown closes b.
 func New(b backend.Backend, o Options) *Engine {
 	e := &Engine{
-		backend:  b,
-		limits:   backend.LimitsOf(b),
-		notifier: newNotifier(o.Observer),
-		settings: newSettings(o.Topics),
-		failed:   make(chan error, 1),
-		subs:     map[*Subscription]struct{}{},
-		jobs:     map[[2]string]*job{},
-		movers:   map[string]*mover{},
-		down:     make(chan struct{}),
+		backend:    b,
+		limits:     backend.LimitsOf(b),
+		notifier:   newNotifier(o.Observer),
+		partitions: newPartitions(o.Partitions),
+		failed:     make(chan error, 1),
+		subs:       map[*Subscription]struct{}{},
+		jobs:       map[[2]string]*job{},
+		movers:     map[string]*mover{},
+		down:       make(chan struct{}),
 	}
 	if o.Instance != "" {
 		e.instance, e.incarnation = o.Instance, rand.Text()
 	}
+	e.settings = newSettings(e.partitions.withSettings(o.Topics))
 	e.upkeep = upkeep{e}
 	e.discovery.init(e)
 	o.Publish.NewBackoff, o.Publish.Outage = newBackoff, &e.outage
@@ -106,17 +110,31 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if e.notifier.now.Published != nil {
 		start = time.Now()
 	}
-	err := e.declareAll(ctx, msgs)
-	if err == nil {
-		err = e.publisher.Publish(ctx, msgs)
+	topic := ""
+	if len(msgs) > 0 {
+		topic = msgs[0].Topic // before route changes it
 	}
+	err := e.store(ctx, msgs)
 	if err != nil && errors.Is(err, ErrDropped) {
-		e.dropped.Add(int64(e.notifier.dropped(msgs, err)))
+		e.dropped.Add(int64(e.notifier.dropped(topic, msgs, err)))
 	}
 	if e.notifier.now.Published != nil {
-		e.notifier.published(msgs, time.Since(start), err)
+		e.notifier.published(topic, msgs, time.Since(start), err)
 	}
 	return err
+}
+
+// store stores msgs. The first use of a topic declares it.
+func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
+	if len(e.partitions) > 0 {
+		if err := e.route(ctx, msgs); err != nil {
+			return err
+		}
+	}
+	if err := e.declareAll(ctx, msgs); err != nil {
+		return err
+	}
+	return e.publisher.Publish(ctx, msgs)
 }
 
 // Dropped returns how many messages failed with ErrDropped so far.
@@ -216,6 +234,7 @@ func (e *Engine) join(s *Subscription) error {
 	for topic := range s.feeds.byTopic { // nobody else uses it yet
 		e.hold(topic, s)
 	}
+	e.holdWhole(s)
 	if s.searches() {
 		e.discovery.begin()
 	}
@@ -230,8 +249,9 @@ func (e *Engine) leave(s *Subscription) {
 	delete(e.subs, s)
 	e.mu.Unlock()
 	for _, f := range s.feeds.all() {
-		e.leaveTopic(f.topic, s.Group)
+		f.leaveTopic()
 	}
+	e.leaveWhole(s)
 	if s.searches() {
 		e.discovery.end()
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -16,7 +19,8 @@ import (
 // ledger, workers, keeper, limiter and counts.
 type feed struct {
 	sub        *Subscription
-	topic      string
+	topic      string        // of the driver
+	name       string        // of the program: for a partition, the topic that it belongs to
 	deadLetter string        // the dead-letter topic; empty: discard
 	found      bool          // by a pattern: the feed ends if the topic is deleted
 	start      backend.Start // where its group begins if it is new
@@ -27,11 +31,23 @@ type feed struct {
 	settler    *settler
 
 	gathers bool // acknowledgements wait for a flush; the book's lock guards it
-	ended   bool // its topic was deleted; the lock of the status guards it
+	ended   bool // it has ended; the lock of the status guards it
+
+	partition int                // its number, if it is one
+	claim     *partition.Claim   // its ownership; nil: it is not shared
+	stop      context.CancelFunc // ends the fetcher of a partition
+	fetched   chan struct{}      // closed when the fetcher of a partition has ended
+	emptied   chan struct{}      // closed when a partition that ends has no Hold any more
+	empty     sync.Once          // closes emptied
+	parts     sync.Once          // starts leave
+	left      sync.Once          // calls Engine.leaveTopic
 }
 
 func newFeed(s *Subscription, topic string, start backend.Start, found bool) *feed {
-	f := &feed{sub: s, topic: topic, deadLetter: s.deadLetter(topic), start: start, found: found}
+	f := &feed{sub: s, topic: topic, name: topic, deadLetter: s.deadLetter(topic), start: start, found: found}
+	if s.Config.Partitions > 0 {
+		f.name, f.partition = s.Topic, slices.Index(s.Config.Topics, topic)
+	}
 	f.fetcher, f.settler = newFetcher(f), newSettler(f)
 	return f
 }
@@ -44,13 +60,15 @@ func attachmentOf(h *Hold) *attachment { return attachmentIn(h.Source) }
 func attachmentIn(s *ledger.Source) *attachment { return s.Of.(*attachment) }
 
 func (f *feed) about() observer.About {
-	return observer.About{Topic: f.topic, Group: f.sub.Group}
+	return observer.About{Topic: f.name, Group: f.sub.Group}
 }
 
 // open attaches to the group.
 func (f *feed) open(ctx context.Context) error {
-	if err := f.sub.engine.checkDeadLetter(ctx, f.deadLetter); err != nil {
-		return err
+	if f.claim == nil {
+		if err := f.sub.engine.checkDeadLetter(ctx, f.deadLetter); err != nil {
+			return err
+		}
 	}
 	a, err := f.attach(ctx, f.start)
 	if err != nil {
@@ -62,6 +80,9 @@ func (f *feed) open(ctx context.Context) error {
 	f.attachment.Store(a)
 	f.sub.book.lock()
 	f.sub.book.Add(a.book)
+	if f.claim != nil {
+		f.sub.book.Gather(a.book)
+	}
 	f.sub.book.unlock()
 	return nil
 }
@@ -105,14 +126,17 @@ func (f *feed) attach(ctx context.Context, start backend.Start) (a *attachment, 
 	a = &attachment{feed: f, source: src, outage: &s.engine.outage}
 	a.delayer, _ = backend.As[backend.Delayer](src)
 	a.extender, _ = backend.As[backend.Extender](src)
-	a.book = &ledger.Source{CanDelay: a.delayer != nil, CanExtend: a.extender != nil, Refunds: a.delayer != nil && s.engine.limits.Refund, Of: a}
+	a.book = &ledger.Source{
+		CanDelay: a.delayer != nil, CanExtend: a.extender != nil, Sole: f.claim != nil, Of: a,
+		Refunds: a.delayer != nil && s.engine.limits.Refund && f.claim == nil,
+	}
 	return a, nil
 }
 
 // gone ends a feed whose topic was deleted. The leases of its Holds are lost because of why.
 func (f *feed) gone(why error) {
 	s := f.sub
-	s.engine.leaveTopic(f.topic, s.Group) // first, because Maintain would take the end of the group for a fault
+	f.leaveTopic() // first, because Maintain would take the end of the group for a fault
 	lost := 0
 	if a := f.attachment.Load(); a != nil {
 		s.book.lock()

@@ -36,6 +36,14 @@ func (l *feeds) init(s *Subscription) {
 // found may fail: its fetcher then tries again. If another one fails, openAll returns its error.
 func (l *feeds) openAll(ctx context.Context) error {
 	s := l.sub
+	if p := s.engine.partitions[s.Topic]; p != nil {
+		if err := p.agree(ctx, s.engine.backend); err != nil {
+			return err
+		}
+	}
+	if s.owns() {
+		return s.owner.open(ctx)
+	}
 	all := map[string]*feed{}
 	for _, name := range s.names() {
 		all[name] = newFeed(s, name, s.Start, false)
@@ -164,7 +172,9 @@ func (l *feeds) startFound(f *feed) {
 func (l *feeds) remove(f *feed) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.byTopic, f.topic)
+	if l.byTopic[f.topic] == f {
+		delete(l.byTopic, f.topic)
+	}
 	l.sub.turns.share(len(l.byTopic))
 }
 
@@ -181,6 +191,9 @@ func (l *feeds) all() []*feed {
 
 // Topics returns the topics to which s is attached now, sorted.
 func (s *Subscription) Topics() (topics []string) {
+	if s.Config.Partitions > 0 {
+		return []string{s.Topic}
+	}
 	for _, f := range s.feeds.all() {
 		if f.attachment.Load() != nil {
 			topics = append(topics, f.topic)

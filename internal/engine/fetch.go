@@ -72,6 +72,9 @@ func (f *fetcher) goesOn(ctx context.Context, err error, again *backoff.Exponent
 		f.anew = false
 		return true
 	}
+	if errors.Is(err, errNotOwned) { // the coordinator notices it too
+		return sleep(f.ctx, emptyRead)
+	}
 	if p, ok := errors.AsType[*backend.PausedError](err); ok {
 		again.Reset()
 		f.halt(p)
@@ -112,7 +115,11 @@ func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 	if !isClosed(f.sub.feeds.resumed) {
 		return nil, nil, true
 	}
-	ctx, f.pause = context.WithTimeout(f.ctx, f.sub.Lease/3)
+	most := f.sub.Lease / 3
+	if f.claim != nil { // a Receive that waits for longer might get a lease that ends too late
+		most = min(most, max(time.Until(f.claim.Until()), leastRetry))
+	}
+	ctx, f.pause = context.WithTimeout(f.ctx, most)
 	return ctx, f.pause, false
 }
 
@@ -196,7 +203,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledger.Receipt, took time.Duration) {
 	s := f.sub
 	if len(ds) > 0 {
-		info := observer.Received{Topic: f.topic, Group: s.Group, Events: len(ds), Bytes: size}
+		info := observer.Received{Topic: f.name, Group: s.Group, Events: len(ds), Bytes: size}
 		for i := range ds {
 			if ds[i].Redelivered {
 				info.Redelivered++

@@ -158,7 +158,7 @@ func (k *keeper) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery) (
 		s.notifier.failed(observer.Extend, a.feed.about(), troubled, err)
 	}
 	if kept > 0 {
-		tell(s.notifier.later.Extended, observer.Extended{Topic: a.feed.topic, Group: s.Group, Events: kept, Took: time.Since(start)})
+		tell(s.notifier.later.Extended, observer.Extended{Topic: a.feed.name, Group: s.Group, Events: kept, Took: time.Since(start)})
 	}
 	return troubled == 0
 }

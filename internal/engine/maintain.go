@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -34,6 +35,26 @@ func (x *upkeep) joinTopic(topic string, s *Subscription) {
 func (x *upkeep) hold(topic string, s *Subscription) {
 	x.maintain(topic, s)
 	x.move(topic)
+}
+
+// holdWhole starts the jobs for the topic whose partitions s reads. The caller holds mu.
+func (x *upkeep) holdWhole(s *Subscription) {
+	if s.Config.Partitions > 0 {
+		x.move(s.Topic)
+	}
+	if s.owns() {
+		x.maintain(partition.OwnersTopic(s.Topic), s)
+	}
+}
+
+// leaveWhole undoes holdWhole.
+func (x *upkeep) leaveWhole(s *Subscription) {
+	if s.Config.Partitions > 0 {
+		x.leaveTopic(s.Topic, s.Group)
+	}
+	if s.owns() {
+		x.leaveTopic(partition.OwnersTopic(s.Topic), s.Group)
+	}
 }
 
 // leaveTopic undoes joinTopic. After the last subscription of a group it ends the maintenance,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/later"
+	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -37,7 +38,7 @@ func (x *upkeep) move(topic string) {
 		m.held++
 		return
 	}
-	if strings.HasSuffix(topic, later.Suffix) || later.Check(e.backend, topic) != nil {
+	if strings.HasSuffix(topic, later.Suffix) || partition.Reserved(topic) || later.Check(e.backend, topic) != nil {
 		return
 	}
 	m := &mover{woken: make(chan struct{}, 1), held: 1}

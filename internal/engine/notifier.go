@@ -62,10 +62,9 @@ func (n *notifier) failed(scope observer.Scope, about observer.About, events int
 	tell(n.later.Failed, observer.Failed{Scope: scope, About: about, Events: events, Err: err})
 }
 
-func (n *notifier) published(msgs []*backend.Message, took time.Duration, err error) {
-	p := observer.Published{Events: len(msgs), Took: took, Err: err}
+func (n *notifier) published(topic string, msgs []*backend.Message, took time.Duration, err error) {
+	p := observer.Published{Topic: topic, Events: len(msgs), Took: took, Err: err}
 	for i, m := range msgs {
-		p.Topic = m.Topic
 		p.Bytes += m.Size()
 		if backend.ErrorAt(err, i) == nil {
 			p.Stored++
@@ -77,9 +76,9 @@ func (n *notifier) published(msgs []*backend.Message, took time.Duration, err er
 	tell(n.now.Published, p)
 }
 
-// dropped reports how many of msgs were dropped, and returns their number.
-func (n *notifier) dropped(msgs []*backend.Message, err error) int {
-	d := observer.Dropped{Topic: msgs[0].Topic, Err: ErrDropped}
+// dropped reports how many of msgs, for topic, were dropped, and returns their number.
+func (n *notifier) dropped(topic string, msgs []*backend.Message, err error) int {
+	d := observer.Dropped{Topic: topic, Err: ErrDropped}
 	for i, m := range msgs {
 		if errors.Is(backend.ErrorAt(err, i), ErrDropped) {
 			d.Events++

@@ -102,7 +102,7 @@ func (x *runner) endRun(run any, cause error) {
 
 // about describes the event of h and its run; nil: none.
 func (x *teller) aboutHold(h *Hold, run any) observer.About {
-	about := observer.About{Topic: feedOf(h).topic, Group: x.sub.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
+	about := observer.About{Topic: feedOf(h).name, Group: x.sub.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
 	if r, ok := run.(*Run); ok && r != nil {
 		about.Tag, about.Attempt = r.tagged(), r.attempt
 	}
@@ -111,7 +111,7 @@ func (x *teller) aboutHold(h *Hold, run any) observer.About {
 
 func (r *Run) about() observer.About {
 	return observer.About{
-		Topic: feedOf(r.hold).topic, Group: r.sub.Group, ID: r.hold.Delivery.ID, Position: r.hold.Delivery.Position,
+		Topic: feedOf(r.hold).name, Group: r.sub.Group, ID: r.hold.Delivery.ID, Position: r.hold.Delivery.Position,
 		Attempt: r.attempt, Tag: r.tagged(),
 	}
 }

@@ -62,8 +62,11 @@ func (s *settings) declared(topic string) {
 	s.some.Store(len(s.todo) > 0)
 }
 
-// Declare declares all topics with settings.
+// Declare declares all topics with settings, and stores the numbers of partitions.
 func (e *Engine) Declare(ctx context.Context) error {
+	if err := e.partitions.agree(ctx, e.backend); err != nil {
+		return err
+	}
 	for _, topic := range slices.Sorted(maps.Keys(e.settings.all)) {
 		if err := e.declare(ctx, topic); err != nil {
 			return err

@@ -193,7 +193,7 @@ func (t *settler) flushSomeAcks(a *attachment, hs []*Hold) {
 			if failed > 0 {
 				tags = nil
 			}
-			tell(s.notifier.later.Settled, observer.Settled{Topic: t.topic, Group: s.Group, Events: done, Took: time.Since(start), Tags: tags})
+			tell(s.notifier.later.Settled, observer.Settled{Topic: t.name, Group: s.Group, Events: done, Took: time.Since(start), Tags: tags})
 		}
 	}
 	if failed == 0 {

@@ -32,6 +32,7 @@ type trouble uint8
 const (
 	noReceive trouble = iota // Receive fails
 	noTopics                 // topics cannot be listed, so that new ones are not found
+	noTokens                 // partitions cannot be shared with other members
 	noPlace                  // the limiter fails
 	noSettle                 // a settlement has failed for longer than a lease
 	noLetter                 // a dead letter cannot be stored

@@ -48,8 +48,10 @@ type Batch struct {
 
 // Config of a Subscription. It has no defaults: the caller sets every field.
 type Config struct {
-	Topic            string   // as the program gave it; one topic, unless Topics is set
-	Topics           []string // names and patterns of topics, see package pattern
+	Topic            string        // as the program gave it; one topic, unless Topics is set
+	Topics           []string      // names and patterns of topics, see package pattern
+	Partitions       int           // Topics are the partitions of Topic; 0: it has none
+	TokenLease       time.Duration // of a partition, longer than Lease; 0: this member reads all partitions
 	Group            string
 	Mode             Mode
 	Order            Order
@@ -102,6 +104,7 @@ type Subscription struct {
 	feeds  feeds
 	turns  *turns // nil: there is one topic
 	keeper keeper
+	owner  owner
 
 	ctx      context.Context // done after a drain has begun
 	stop     context.CancelCauseFunc
@@ -132,6 +135,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	s.book.init(s)
 	s.keeper.init(s)
 	s.feeds.init(s)
+	s.owner.sub = s
 	s.Policy.exact = e.limits.Refund
 	if len(s.elements()) > 1 || s.searches() {
 		s.turns = newTurns(s.reads())
@@ -142,7 +146,7 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	}
 	if err != nil {
 		s.stop(err)
-		if closed := s.feeds.close(); closed != nil && !errors.Is(err, backend.ErrClosed) { // Shutdown closes the backend
+		if closed := errors.Join(s.feeds.close(), s.owner.close()); closed != nil && !errors.Is(err, backend.ErrClosed) { // Shutdown closes the backend
 			err = errors.Join(err, closed)
 		}
 		return nil, err
@@ -163,6 +167,7 @@ func (s *Subscription) reads() int {
 func (s *Subscription) start() {
 	s.status.enter(observer.Running, nil)
 	s.feeds.start()
+	s.owner.start()
 }
 
 // ErrNeedsExtender means that runs may last longer than a lease, and that the backend

@@ -67,6 +67,7 @@ var rows = []struct {
 	{"internal/ledger", everything},
 	{"internal/later", everything},
 	{"internal/pattern", everything},
+	{"internal/partition", everything},
 	{"limiter", everything},
 	{"limiter/rate", everything},
 	{"observer", everything},

@@ -168,6 +168,7 @@ func (x *leasing) hold(h *Hold) {
 	l := x.ledger
 	h.index = len(l.held)
 	l.held = append(l.held, h)
+	h.Source.held++
 }
 
 // leave takes h out of its lane, its line and its alarm, so that no worker takes it, and the
@@ -211,6 +212,7 @@ func (x *leasing) Release(h *Hold, err error) {
 	if l.Out.Freed.Bytes += int64(h.size); !h.parked {
 		l.Out.Freed.Settled++
 	}
+	l.releases(h, err)
 	h.wait.end(err)
 	if err != nil {
 		h.Source.remember(h).due(h.until)

@@ -172,7 +172,7 @@ func (x *order) stopsWaiting(h *Hold) {
 // come back.
 func (x *order) advance(n *lane) {
 	l := x.ledger
-	if n.head == nil && len(n.queue) > 0 && !l.closed && !n.source.revoked && n.mayRun(n.queue[0]) {
+	if n.head == nil && len(n.queue) > 0 && !l.closed && !n.source.holds() && n.mayRun(n.queue[0]) {
 		if h := n.queue[0]; h.Due > l.Now {
 			if n.bell == nil {
 				n.bell = &alarm{ring: func(Moment) { l.advance(n); l.rouse() }}

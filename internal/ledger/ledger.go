@@ -17,6 +17,7 @@
 //	worker.go    workers take Holds (slice.go), and report results (runs.go)
 //	settle.go    Holds are acknowledged, given back, or rest (lease.go)
 //	memory.go    attempts and positions of messages that are not held
+//	sole.go      sources whose messages no other member gets
 //	clock.go     the alarms: one heap of moments
 package ledger
 
@@ -146,7 +147,7 @@ type Effect struct {
 	Kind    Kind
 	Hold    *Hold
 	Run     any     // for EndRun
-	Source  *Source // for EndRead and Room
+	Source  *Source // for EndRead, Room and Emptied
 	Running bool    // for Lost and Stuck: a handler runs
 	Err     error
 	For     time.Duration
@@ -168,6 +169,7 @@ const (
 	Extend               // leases are to be extended, see Keepable and Extended
 	EndRead              // the Receive of Source under way is to end
 	Room                 // the fetcher of Source may read again
+	Emptied              // Source, which has ended, has no Hold any more
 	Crowded              // reading stops because Holds wait for others; Running false: it goes on
 )
 
@@ -243,6 +245,11 @@ func (l *Ledger) finishes() bool {
 // started. Other Holds of s stay until they are settled. The other sources do not notice.
 func (l *Ledger) Revoke(s *Source) {
 	s.revoked = true
+	for _, n := range s.lanes {
+		for len(n.stubs) > 0 { // their alarms would ring for ever
+			s.resolve(n.stubs[0])
+		}
+	}
 	l.giveBackUnstarted(s, false)
 	l.sources = slices.DeleteFunc(l.sources, func(o *Source) bool { return o == s })
 	l.waiting = slices.DeleteFunc(l.waiting, func(o *Source) bool { return o == s })
@@ -265,6 +272,10 @@ func (l *Ledger) giveBackUnstarted(s *Source, keep bool) {
 	for _, h := range all {
 		if (s == nil || h.Source == s) && (h.state == waiting || h.state == ready && !keep) {
 			at := max(h.Due, due[h.lane])
+			if h.handsOver() {
+				at = l.Now
+				h.Counted = h.Attempt > max(h.Delivery.Attempt, 1) // it has failed here, and rests
+			}
 			l.giveBack(h, at)
 		}
 	}

@@ -178,6 +178,9 @@ func (x *settlements) postpone(h *Hold, due Moment, counts bool) {
 	gone := l.closed || s.revoked
 	switch {
 	case s.CanDelay && (s.Refunds || gone || h.lane == nil):
+		if h.handsOver() {
+			due = l.Now
+		}
 		h.Counted = counts
 		l.giveBack(h, due)
 	case s.CanExtend && !h.Unfit && !gone:

@@ -11,6 +11,7 @@ type Source struct {
 	CanDelay  bool
 	CanExtend bool
 	Refunds   bool // messages are given back without counting an attempt, and redelivered by position
+	Sole      bool // no other member gets its messages, until it ends; Refunds is not set
 	Of        any  // the caller's
 
 	ledger  *Ledger
@@ -27,6 +28,7 @@ type Source struct {
 	asked   int              // messages that the Receive under way asks for, if Ledger.asked counts them
 	barren  uint8            // how many of the last Receives brought nothing that may run
 	revoked bool
+	sole
 }
 
 // Add adds s, which takes part until Remove.
@@ -162,6 +164,9 @@ func (x *intake) Put(s *Source, r Receipt) {
 		n.touched = false
 		l.advance(n)
 	}
+	if s.gathers {
+		l.collected(s, r, fresh)
+	}
 	s.pass(r.Asked, highest, r.All, fresh)
 	s.forgetAcked(r.Asked)
 	if len(l.held) > 0 {
@@ -197,6 +202,9 @@ func (x *intake) watchHoard() {
 		return
 	}
 	for _, s := range l.lining() {
+		if s.Sole && l.working >= l.Concurrency {
+			continue // no other member could have them
+		}
 		for c := range s.line {
 			if q := &s.line[c]; class(c) != suspect && q.len() > 0 && (s.CanDelay || s.CanExtend) && (l.working >= l.Concurrency || !l.mayRun(class(c))) {
 				l.by(&l.hoard, max(q.first().came.Plus(hoardTime), l.Now.Plus(hoardTime/4)))
@@ -230,7 +238,7 @@ func (x *intake) giveBackQueue(s *Source, c class, now Moment) {
 		}
 		return
 	}
-	if !s.CanDelay {
+	if !s.CanDelay || s.Sole {
 		return
 	}
 	l.average = max(l.average, hoardTime)

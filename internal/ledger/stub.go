@@ -17,7 +17,7 @@ type stub struct {
 // away leaves a stub of h, which is given back, in its lane.
 func (s *Source) away(h *Hold) {
 	n := h.lane
-	if n == nil || s.ledger.closed {
+	if n == nil || s.ledger.closed || s.revoked {
 		return
 	}
 	if len(n.stubs) == 0 {

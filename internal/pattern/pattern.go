@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 const (
@@ -24,6 +25,9 @@ const (
 // events (package internal/later), for lifecycle records (package lifecycle) and for replies
 // (package request).
 var own = []string{"dlq", "later", "lifecycle", "replies"}
+
+// isOwn reports whether part is one of own, or of the topics of package partition.
+func isOwn(part string) bool { return slices.Contains(own, part) || partition.Reserves(part) }
 
 // Is reports whether s has a wildcard, so that it is not the name of a topic.
 func Is(s string) bool { return strings.ContainsAny(s, one+rest) }
@@ -52,7 +56,7 @@ func Match(pattern, topic string) bool {
 		switch {
 		case want == rest:
 			return !anyOwn(topic, first)
-		case want == one && !first && slices.Contains(own, part):
+		case want == one && !first && isOwn(part):
 			return false
 		case want != one && want != part, more != has:
 			return false
@@ -67,7 +71,7 @@ func Match(pattern, topic string) bool {
 // name that the program chose.
 func anyOwn(name string, first bool) bool {
 	for i, part := range strings.Split(name, ".") {
-		if slices.Contains(own, part) && !(first && i == 0) {
+		if isOwn(part) && !(first && i == 0) {
 			return true
 		}
 	}

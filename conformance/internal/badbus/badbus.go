@@ -41,7 +41,7 @@ type Saboteur struct {
 
 // All returns every saboteur.
 func All() []Saboteur {
-	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, each, spreading, elastic, serving)
+	return slices.Concat(publishing, consuming, batching, deciding, redriving, limiting, ending, staying, replacing, wrapping, scheduling, repeating, each, spreading, elastic, serving, dividing)
 }
 
 // Find returns the saboteur with the given name, or false if there is none.

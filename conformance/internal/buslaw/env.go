@@ -56,7 +56,7 @@ func (e *Env) Open(o eventbus.Options, wrap func(backend.Backend) backend.Backen
 
 // OtherBus returns a second bus, which uses the backend p. It stands for a bus in another
 // process.
-func (e *Env) OtherBus(p backend.Backend) law.Bus { return e.newBus(p, eventbus.Options{}) }
+func (e *Env) OtherBus(p backend.Backend, o eventbus.Options) law.Bus { return e.newBus(p, o) }
 
 func (e *Env) newBus(b backend.Backend, o eventbus.Options) law.Bus {
 	o.Observer = observer.Join(o.Observer, e.Recorder.observer())

@@ -69,7 +69,7 @@ func scheduleCancelElsewhere(e *buslaw.Env) {
 	p := e.Peer()
 	e.Start()
 	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-	other := e.OtherBus(p)
+	other := e.OtherBus(p, eventbus.Options{})
 	due := time.Now().Add(e.Lease + e.Soon())
 	for _, id := range []string{"kept", "cancelled"} {
 		at(e, e.Bus, due, &eventbus.Event{ID: id})

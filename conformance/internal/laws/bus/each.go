@@ -125,7 +125,7 @@ var eachLaws = []law.Law{
 func requests(e *buslaw.Env) {
 	other := e.Start()
 	if e.Claims(law.NeedPeer) {
-		other = e.OtherBus(e.Peer())
+		other = e.OtherBus(e.Peer(), eventbus.Options{})
 	}
 	o := e.Options(eventbus.SubscribeOptions{Concurrency: 8, Order: eventbus.Unordered})
 	_, err := e.Bus.Subscribe(e.Context(), "prices", o, request.Handler(e.Bus, func(_ context.Context, d *eventbus.Delivery) (*eventbus.Event, error) {
@@ -156,7 +156,7 @@ func requests(e *buslaw.Env) {
 func each(e *buslaw.Env) (one, two string) {
 	other := e.Start()
 	if e.Claims(law.NeedPeer) {
-		other = e.OtherBus(e.Peer())
+		other = e.OtherBus(e.Peer(), eventbus.Options{})
 	}
 	e.Member("one", eventbus.SubscribeOptions{Group: eventbus.EachInstance}, buslaw.Succeed)
 	e.MemberOn(other, "two", eventbus.SubscribeOptions{Group: eventbus.EachInstance}, buslaw.Succeed)

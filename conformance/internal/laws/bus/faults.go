@@ -290,7 +290,7 @@ func underLoad(e *buslaw.Env, harm func()) {
 // bus handles events.
 func frozenBus(e *buslaw.Env) {
 	p := e.Peer()
-	other := e.OtherBus(p)
+	other := e.OtherBus(p, eventbus.Options{})
 	release := make(chan struct{})
 	free := sync.OnceFunc(func() { close(release) })
 	e.Cleanup(free)

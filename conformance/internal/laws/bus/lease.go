@@ -75,7 +75,7 @@ var leaseLaws = []law.Law{
 			e.Start()
 			two := e.Bus
 			if e.Claims(law.NeedPeer) {
-				two = e.OtherBus(e.Peer())
+				two = e.OtherBus(e.Peer(), eventbus.Options{})
 			}
 			work := func(context.Context, *eventbus.Delivery) error {
 				time.Sleep(e.Lease * 45 / 100)

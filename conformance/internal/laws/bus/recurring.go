@@ -72,7 +72,7 @@ func rows(e *buslaw.Env, every time.Duration, names ...string) {
 func recur(e *buslaw.Env) {
 	p := e.Peer()
 	e.Start()
-	other := e.OtherBus(p)
+	other := e.OtherBus(p, eventbus.Options{})
 	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 	e.MemberOn(other, "other", eventbus.SubscribeOptions{}, buslaw.Succeed)
 	enter(e, e.Bus, tick(time.Second))
@@ -155,7 +155,7 @@ func recurMissed(e *buslaw.Env) {
 func recurSurvives(e *buslaw.Env) {
 	p := e.Peer()
 	e.Start()
-	other := e.OtherBus(p)
+	other := e.OtherBus(p, eventbus.Options{})
 	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 	enter(e, e.Bus, tick(time.Second))
 	e.MemberOn(other, "other", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -170,7 +170,7 @@ func recurSurvives(e *buslaw.Env) {
 func recurElsewhere(e *buslaw.Env) {
 	p := e.Peer()
 	e.Start()
-	other := e.OtherBus(p)
+	other := e.OtherBus(p, eventbus.Options{})
 	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 	enter(e, e.Bus, tick(time.Second))
 	e.AwaitDone(1, "g")

@@ -21,7 +21,7 @@ func scheduleSurvives(e *buslaw.Env) {
 		want = append(want, fmt.Sprint(len(want)))
 	}
 	e.End()
-	other := e.OtherBus(p)
+	other := e.OtherBus(p, eventbus.Options{})
 	time.Sleep(e.Lease / 2)
 	e.MemberOn(other, "other", eventbus.SubscribeOptions{}, buslaw.Succeed)
 	e.AwaitDone(len(want), "other")
@@ -33,7 +33,7 @@ func scheduleSurvives(e *buslaw.Env) {
 func scheduleShared(e *buslaw.Env) {
 	p := e.Peer()
 	e.Start()
-	other := e.OtherBus(p)
+	other := e.OtherBus(p, eventbus.Options{})
 	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 	e.MemberOn(other, "other", eventbus.SubscribeOptions{}, buslaw.Succeed)
 	const n = 60

@@ -97,7 +97,7 @@ func hungHandlerShares(e *buslaw.Env) {
 	e.Start()
 	idle := e.Bus
 	if e.Claims(law.NeedPeer) {
-		idle = e.OtherBus(e.Peer())
+		idle = e.OtherBus(e.Peer(), eventbus.Options{})
 	}
 	const quick, behind = 300, 300
 	hangs, release := make(chan struct{}), make(chan struct{})

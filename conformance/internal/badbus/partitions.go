@@ -1,0 +1,82 @@
+package badbus
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// dividing has the saboteurs that break promises about partitions.
+var dividing = []Saboteur{
+	{
+		Name: "bus-leases-partitions-long", Breaks: "a partition that changes its owner leaves events behind",
+		backend: attaching(func(c *backend.Config) func(backend.Source) backend.Source {
+			if strings.Contains(c.Topic, ".partition-") {
+				c.Lease *= 6
+			}
+			return nil
+		}),
+	}, {
+		Name: "bus-owns-alone", Breaks: "every member owns all partitions",
+		backend: attaching(func(c *backend.Config) func(backend.Source) backend.Source {
+			if isOfOwners(c) {
+				c.Group = strings.ToLower(rand.Text())
+			}
+			return nil
+		}),
+	}, {
+		Name: "bus-keeps-partitions", Breaks: "a partition belongs to its owner, dead or alive",
+		backend: attaching(func(c *backend.Config) func(backend.Source) backend.Source {
+			if isOfOwners(c) {
+				c.Lease *= 100
+			}
+			return nil
+		}),
+	}, {
+		Name: "bus-forgets-epochs", Breaks: "all owners of a partition are equal",
+		backend: attaching(func(c *backend.Config) func(backend.Source) backend.Source {
+			if !isOfOwners(c) {
+				return nil
+			}
+			return func(s backend.Source) backend.Source { return &uncounted{s} }
+		}),
+	},
+}
+
+func isOfOwners(c *backend.Config) bool { return strings.HasSuffix(c.Topic, ".partitions.owners") }
+
+// attaching changes the Config of each Attach, and perhaps the Source that it returns.
+func attaching(change func(*backend.Config) func(backend.Source) backend.Source) func(backend.Backend) backend.Backend {
+	return func(b backend.Backend) backend.Backend { return &attacher{b, change} }
+}
+
+type attacher struct {
+	backend.Backend
+	change func(*backend.Config) func(backend.Source) backend.Source
+}
+
+func (a *attacher) Unwrap() backend.Backend { return a.Backend }
+
+func (a *attacher) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	wrap := a.change(&c)
+	s, err := a.Backend.Attach(ctx, c)
+	if err == nil && wrap != nil {
+		s = wrap(s)
+	}
+	return s, err
+}
+
+// uncounted is a source whose deliveries are all the first.
+type uncounted struct{ backend.Source }
+
+func (u *uncounted) Unwrap() backend.Source { return u.Source }
+
+func (u *uncounted) Receive(ctx context.Context, max int, maxBytes int64) ([]backend.Delivery, error) {
+	ds, err := u.Source.Receive(ctx, max, maxBytes)
+	for i := range ds {
+		ds[i].Attempt = 1
+	}
+	return ds, err
+}
