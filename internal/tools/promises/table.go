@@ -30,7 +30,6 @@ var promises = []promise{
 	{"with EachInstance every instance gets every event, and leaves no group behind", []string{"B.G01 each-instance", "B.G04 each-ends", "G03 ephemeral-dead"}},
 	{"a group that an operator has paused stands still in every process", []string{"G10 pause", "G14 pause-reset", "B.G05 paused-by-operator"}},
 	{"one subscription reads many topics, also topics that appear later", []string{"B.M01 many-topics", "B.M05 topic-found"}},
-	{"the outcome of a service counts each run once, also if its drain timed out", []string{"B.V02 outcome-of-a-timeout", "B.V03 outcome-counts-once"}},
 	{"a settled event is not redelivered", []string{"D10 ack-is-forever", "B.D10 no-redelivery-after-ack"}},
 	{"… nor after a crash of the broker", []string{"D11 ack-then-crash"}},
 	{"failed runs are numbered 1, 2, 3, …", []string{"D08 attempt-sequence", "B.D08 attempt-sequence"}},
