@@ -27,7 +27,7 @@ const partitionLease = 4 * time.Second
 // A society is a group whose members, each in a process of its own, come, freeze, die and leave.
 type society struct {
 	*testing.T
-	rand       *rand.Rand
+	rand       *rand.Rand // of the goroutine of the test
 	partitions int
 	broker     backend.Backend
 	publisher  *eventbus.Bus
@@ -35,6 +35,7 @@ type society struct {
 	all        []*partitionMember
 
 	mu      sync.Mutex
+	runs    *rand.Rand     // of handlers
 	handled map[string]int // by key: how many of its events were handled for the first time
 	sent    map[string]int // by key
 	epochs  map[int]int    // by partition
@@ -103,9 +104,9 @@ func (s *society) handle(ctx context.Context, m *partitionMember, d *eventbus.De
 			s.fail("event of %s: got topic %s, partition %d, want %d", d.Key, d.Topic, d.Partition, want)
 		}
 	}
-	took, fails := time.Duration(s.rand.IntN(20))*time.Millisecond, s.rand.IntN(20) == 0
-	if s.rand.IntN(50) == 0 {
-		took = time.Duration(s.rand.IntN(3000)) * time.Millisecond
+	took, fails := time.Duration(s.runs.IntN(20))*time.Millisecond, s.runs.IntN(20) == 0
+	if s.runs.IntN(50) == 0 {
+		took = time.Duration(s.runs.IntN(3000)) * time.Millisecond
 	}
 	s.mu.Unlock()
 	select {
@@ -219,6 +220,12 @@ func (s *society) live() {
 	time.Sleep(2*partitionLease + 5*time.Second)
 	owned := s.owners()
 	slices.Sort(owned)
+	for range 60 { // a backlog, and retries, take a while
+		if s.isDone() {
+			break
+		}
+		time.Sleep(time.Second)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(owned) != s.partitions {
@@ -236,6 +243,18 @@ func (s *society) live() {
 	}
 }
 
+// isDone reports whether all events were handled.
+func (s *society) isDone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, n := range s.sent {
+		if s.handled[key] != n {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *society) end() {
 	ctx := context.WithoutCancel(s.Context())
 	for _, m := range s.all {
@@ -249,7 +268,10 @@ func (s *society) end() {
 // Members join, leave, freeze and die, in random lives. No partition has two owners, none stays
 // without one, no event is lost, and the order of each key holds in the whole group.
 func TestPartitionLives(t *testing.T) {
-	first, lives := 0, 40
+	first, lives := 0, 1000
+	if raceEnabled || testing.Short() {
+		lives = 40
+	}
 	if n, err := strconv.Atoi(os.Getenv("EVENTBUS_PARTITION_LIVES")); err == nil {
 		lives = n
 	}
@@ -260,7 +282,7 @@ func TestPartitionLives(t *testing.T) {
 		var s *society
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(i), 7))
-			s = &society{T: t, rand: r, partitions: 1 + r.IntN(8), handled: map[string]int{}, sent: map[string]int{}, epochs: map[int]int{}}
+			s = &society{T: t, rand: r, runs: rand.New(rand.NewPCG(uint64(i), 8)), partitions: 1 + r.IntN(8), handled: map[string]int{}, sent: map[string]int{}, epochs: map[int]int{}}
 			s.broker = inmemory.New(inmemory.Options{})
 			var err error
 			s.publisher, err = eventbus.New(&process.Process{Backend: s.broker}, s.options())
