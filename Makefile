@@ -10,7 +10,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances outbox-kill bench-outbox cover brokers clean bench-replay
+.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover brokers clean bench-replay
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,9 @@ demo-schedule: brokers ## SCHEDULED (20000) events in the coming minute and 100 
 
 demo-instances: brokers ## INSTANCES (50) that each get every event come and go for DEMO_SECONDS (600), a third killed: none misses an event, nothing is left
 	@EVENTBUS_INSTANCES=$(or $(INSTANCES),50) EVENTBUS_INSTANCES_SECONDS=$(or $(DEMO_SECONDS),600) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoInstances ./cmd/eventbus -timeout 40m
+
+demo-groups: brokers ## EVENTS (100000) events in 16 partitions of three processes: one is killed, one frozen, two are added; the order of every key holds
+	@EVENTBUS_GROUP_EVENTS=$(or $(EVENTS),100000) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoGroups ./cmd/eventbus -timeout 20m
 
 cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...

@@ -22,7 +22,8 @@ type Event struct {
 
 	// Key names a sequence of events whose order matters. Events of one key in one topic
 	// are stored in the order of publishing. By default each member of a group handles its
-	// events of one key one after another, see Order. Members do not wait for each other.
+	// events of one key one after another, see Order. Members do not wait for each other,
+	// unless the topic has partitions, see TopicOptions.Partitions.
 	// Empty: no order. At most 512 bytes.
 	Key string
 

@@ -19,6 +19,16 @@ type PartitionsError = partition.NumberError
 // bits of the key, modulo n. It panics if n is less than 1.
 func PartitionOf(key string, n int) int { return partition.Of(key, n) }
 
+// PartitionTopics returns the names of the topics that are the partitions of topic. A program reads
+// and publishes topic; commands of the operator take these names.
+func PartitionTopics(topic string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = partition.Topic(topic, i)
+	}
+	return names
+}
+
 // Partitions returns the numbers of the partitions that this member owns now, sorted: it alone in
 // its group gets their events. It returns none if the topic has no partitions.
 //

@@ -14,7 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// Order says which events wait for other events, within one member of a group.
+// Order says which events wait for other events, within one member of a group. In a topic with
+// partitions (TopicOptions.Partitions) the order holds in the whole group.
 type Order uint8
 
 const (
@@ -27,6 +28,7 @@ const (
 	Unordered
 
 	// OrderTotal handles one event after another, retries included. Concurrency must be 1.
+	// A topic with partitions must have one.
 	OrderTotal
 )
 
@@ -41,7 +43,7 @@ const (
 
 	// FailAll sends the later events of the key that reach this member to the dead-letter
 	// topic too, in order and without a run. This ends when the program calls
-	// [Subscription.ReleaseKey] or the subscription ends. Each event is counted and
+	// [Subscription.ReleaseKey], the subscription ends, or the partition of the key moves. Each event is counted and
 	// reported as dead-lettered, with the reason "key-failed".
 	FailAll
 )
@@ -121,7 +123,8 @@ type SubscribeOptions struct {
 
 	// Lease is how long the backend waits for a silent member before it redelivers the
 	// member's events. The bus extends the leases of all events that it holds. At least
-	// 100 ms; default 30 s.
+	// 100 ms; default 30 s. In a topic with partitions it is how long the group waits for a
+	// silent owner, at least 3 s; the leases of events are half of it.
 	Lease time.Duration
 
 	// Timeout bounds one run of the handler; for SubscribeManual, the time until
@@ -180,7 +183,7 @@ type SubscribeOptions struct {
 // A subscription may have many topics: topic is a pattern, or empty with several names and
 // patterns in o.Topics. In a pattern the part "*" matches one part of a name, and a last part ">"
 // one or more: "orders.*" matches "orders.eu", and "orders.>" also "orders.eu.north". A wildcard
-// matches no part "dlq", "later", "lifecycle" or "replies" that the bus has appended to a name, but a
+// matches no part "dlq", "later", "lifecycle", "replies" or "partitions" that the bus has appended to a name, but a
 // pattern may name them. Delivery.Topic says which topic an event came from. The handlers and all limits
 // of o are shared by the topics. Each topic has its own order and dead-letter topic. A topic that
 // fails does not hold up the others.

@@ -306,6 +306,31 @@ func TestTopicSettings(t *testing.T) {
 	require.ErrorContains(t, err, "has no settings of topics")
 }
 
+// A namingDriver notes the topics whose settings it gets.
+type namingDriver struct {
+	settingsDriver
+	names *[]string
+}
+
+func (d namingDriver) ConfigureTopic(topic string, _ map[string]string) (backend.Driver, error) {
+	*d.names = append(*d.names, topic)
+	return d, nil
+}
+
+// The settings of the driver for a topic with partitions are the settings of each of them.
+func TestTopicSettingsOfPartitions(t *testing.T) {
+	var none, names []string
+	c, err := config.Parse("f.yaml", []byte("bus:\n  url: set://\n  topics:\n    orders: {replicas: 3, partitions: 2}\n"), nil)
+	require.NoError(t, err)
+	bus, err := c.Open(t.Context(), nil, namingDriver{settingsDriver{got: &none}, &names})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, bus.Shutdown(t.Context())) }()
+	require.Equal(t, []string{"orders.partition-0", "orders.partition-1"}, names)
+	s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(s.Partitions()) == 2 }, 10*time.Second, time.Millisecond, "Open passes on the number")
+}
+
 func TestOpenErrorsSayWhere(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
 		{"rediss+cluster://u:hunter2@h", `f.yaml:2:8: bus.url: has the scheme "rediss+cluster", which no driver given to Open serves; did you mean redis+cluster:?`},

@@ -99,12 +99,18 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 		for k, v := range c.bus.Topics[topic].Driver {
 			settings[k] = string(v)
 		}
-		next, err := configured(chosen, topic, settings)
-		if err != nil {
-			p.list = append(p.list, c.placed("bus.topics."+topic+wrongSetting(chosen, topic, settings, err), err))
-			continue
+		names := []string{topic}
+		if n := int(c.bus.Topics[topic].Partitions); n > 0 {
+			names = eventbus.PartitionTopics(topic, n)
 		}
-		chosen = next
+		for _, name := range names {
+			next, err := configured(chosen, name, settings)
+			if err != nil {
+				p.list = append(p.list, c.placed("bus.topics."+topic+wrongSetting(chosen, name, settings, err), err))
+				break
+			}
+			chosen = next
+		}
 	}
 	if checker, ok := chosen.(backend.URLChecker); ok {
 		if err := checker.CheckURL(found.url); err != nil {

@@ -27,6 +27,13 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Unsetenv(urlVariable)
+	if rawURL := os.Getenv(memberVariable); rawURL != "" {
+		if err := groupMember(rawURL); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 

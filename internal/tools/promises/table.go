@@ -38,6 +38,7 @@ var promises = []promise{
 	{"no event is redelivered before its delay is over", []string{"T01 delay", "T03 long-delay", "B.T01 retry-not-early"}},
 	{"… nor after a restart or crash of the broker", []string{"T05 delay-over-restart"}},
 	{"within one member events of a key stay in order, retries included", []string{"P12 publisher-order", "B.O01 key-order", "B.O02 key-order-retry"}},
+	{"in a topic with partitions, in the whole group", []string{"B.N01 partition-order", "B.N02 partition-order-after-faults", "B.N03 partition-one-owner"}},
 	{"a member whose lease has expired can no longer extend or delay its event", []string{"C29 delay-fenced", "L04 extend-fenced", "L03 frozen-member"}},
 }
 
