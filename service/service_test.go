@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,6 +68,25 @@ func TestEventsWaitForTheStart(t *testing.T) {
 		require.EqualValues(t, []int64{2, 2, 2, 1}, []int64{early.Load(), batch.Load(), manual.Load(), late.Load()})
 		require.Equal(t, []string{"batch", "early", "late", "manual"}, s.Names())
 		require.Len(t, bus.Subscriptions(), 4)
+	})
+}
+
+// The partitions of a topic keep events for a group that was registered, too.
+func TestEventsWaitInPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := eventbustest.NewWith(t, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Partitions: 4}}})
+		s, err := New(bus, Options{})
+		require.NoError(t, err)
+		var runs atomic.Int64
+		require.NoError(t, s.Register(t.Context(), "g", Group{Topic: "orders", Options: eventbus.SubscribeOptions{Start: eventbus.StartLatest}, Handler: counting(&runs)}))
+		for i := range 20 {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Key: strconv.Itoa(i)}))
+		}
+		require.NoError(t, s.Start(t.Context()))
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 20, runs.Load())
+		require.Len(t, s.Subscription("g").Partitions(), 4)
+		require.NoError(t, s.StopAll(t.Context()))
 	})
 }
 
