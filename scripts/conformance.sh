@@ -11,7 +11,7 @@ trap 'rm -f "$results" "$log"' EXIT
 
 failed=0
 EVENTBUS_CONFORMANCE_OUT=$results EVENTBUS_REQUIRE_BROKERS=1 \
-	go test -count=1 -p 1 -parallel 48 -run '^TestConformance' "$@" >"$log" 2>&1 || failed=1
+	go test -count=1 -p 1 -parallel 32 -run '^TestConformance' "$@" >"$log" 2>&1 || failed=1
 # A table also where a law fails: it says which.
 if ! go run ./internal/tools/conformancereport -out docs/CONFORMANCE.md "$results"; then
 	failed=1
