@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -52,8 +53,9 @@ func (s *Subscription) Counts() Counts {
 
 // Stats returns the result of [backend.StatsOf] for the group. With many topics it returns the
 // sum over the topics that exist, and for a topic with partitions the sum over all of them. A panic of the driver becomes an error.
-func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error) {
+func (x *teller) Stats(ctx context.Context) (sum backend.Stats, err error) {
 	defer recovered(&err)
+	s := x.sub
 	topics := s.Topics()
 	switch {
 	case s.Config.Partitions > 0:
@@ -68,8 +70,9 @@ func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error)
 		}
 		sum.Members = tokens.Members
 	}
-	for _, topic := range topics {
-		one, err := backend.StatsOf(ctx, s.engine.backend, topic, s.Group)
+	all, errs := x.statsOf(ctx, topics)
+	for i, topic := range topics {
+		one, err := all[i], errs[i]
 		switch {
 		case errors.Is(err, backend.ErrGone):
 			continue
@@ -84,6 +87,23 @@ func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error)
 		}
 	}
 	return sum, nil
+}
+
+// statsOf asks for the Stats of the group in each of topics.
+func (x *teller) statsOf(ctx context.Context, topics []string) (all []backend.Stats, errs []error) {
+	s := x.sub
+	all, errs = make([]backend.Stats, len(topics)), make([]error, len(topics))
+	var calls sync.WaitGroup
+	turns := make(chan struct{}, openAtOnce)
+	for i, topic := range topics {
+		turns <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-turns }()
+			errs[i] = driving("Stats", func() (err error) { all[i], err = backend.StatsOf(ctx, s.engine.backend, topic, s.Group); return err })
+		})
+	}
+	calls.Wait()
+	return all, errs
 }
 
 // plus adds two numbers of a [backend.Stats], each of which may be Unknown.

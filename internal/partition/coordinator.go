@@ -39,6 +39,10 @@ type Config struct {
 	Lease        time.Duration // of tokens
 	Notify       func(backend.Notice)
 	Owner        Owner
+
+	// Guard calls f, which calls a method of the driver, and returns its error, or an error if f
+	// panics.
+	Guard func(method string, f func() error) error
 }
 
 // A Coordinator takes, extends and gives back the tokens of one member of a group, so that each
@@ -170,7 +174,8 @@ func (x *Coordinator) extend(t *tokens, claims []*Claim) error {
 	}
 	ctx, cancel := context.WithDeadline(x.live, until)
 	defer cancel()
-	lost, err := t.extend(ctx, claims)
+	var lost []*Claim
+	err := x.Guard("Extend", func() (err error) { lost, err = t.extend(ctx, claims); return err })
 	for _, c := range lost {
 		x.lose(c, errTaken)
 	}
@@ -236,7 +241,7 @@ func (x *Coordinator) GiveBack(c *Claim, clean bool) {
 	x.mu.Unlock()
 	if clean && c.Settles() && !c.lost.Load() {
 		ctx, cancel := context.WithTimeout(x.live, callTime)
-		err := t.giveBack(ctx, c)
+		err := x.Guard("Delay", func() error { return t.giveBack(ctx, c) })
 		cancel()
 		if errors.Is(err, backend.ErrLeaseLost) {
 			err = nil // another member has it
@@ -278,7 +283,7 @@ func (x *Coordinator) Close(ctx context.Context) error {
 	x.expiry.Stop()
 	t := x.tokens
 	x.mu.Unlock()
-	return t.source.Close()
+	return x.Guard("Close of a Source", t.source.Close)
 }
 
 // shed gives back the partitions above a quota.

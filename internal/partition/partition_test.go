@@ -154,7 +154,7 @@ func (o *idleOwner) Failed(error)       {}
 
 func join(t *testing.T, b backend.Backend, n int, lease time.Duration) *idleOwner {
 	o := &idleOwner{}
-	c, err := Open(t.Context(), Config{Backend: b, Topic: "orders", Group: "g", Number: n, Lease: lease, Notify: func(backend.Notice) {}, Owner: o})
+	c, err := Open(t.Context(), Config{Backend: b, Topic: "orders", Group: "g", Number: n, Lease: lease, Notify: func(backend.Notice) {}, Owner: o, Guard: func(_ string, f func() error) error { return f() }})
 	require.NoError(t, err)
 	o.Coordinator = c
 	c.Start()

@@ -17,11 +17,11 @@ func (x *Coordinator) beat() {
 		if writes {
 			written = time.Now()
 		}
-		x.trouble("members", x.beatOnce(writes))
+		x.trouble("members", x.Guard("Read", func() error { return x.beatOnce(writes) }))
 	}
 	ctx, cancel := context.WithTimeout(x.live, callTime)
 	defer cancel()
-	x.trouble("leave", x.roster.leave(ctx))
+	x.trouble("leave", x.Guard("Remove", func() error { return x.roster.leave(ctx) }))
 }
 
 // beatOnce looks at the notes once. With writes it writes one before.
@@ -98,7 +98,8 @@ func (x *Coordinator) take() {
 			continue
 		}
 		began := time.Now()
-		claims, err := t.receive(ctx, n, x.Lease)
+		var claims []*Claim
+		err := x.Guard("Receive", func() (err error) { claims, err = t.receive(ctx, n, x.Lease); return err })
 		over := ctx.Err() != nil
 		end()
 		if over && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
@@ -111,7 +112,7 @@ func (x *Coordinator) take() {
 			x.Owner.Failed(err)
 			return
 		case errors.Is(err, backend.ErrGone):
-			err = x.reopen()
+			err = x.Guard("Attach", x.reopen)
 		}
 		if errors.Is(err, backend.ErrPaused) {
 			err = nil // by an operator
@@ -139,7 +140,8 @@ func (x *Coordinator) gain(t *tokens, claims []*Claim) {
 	}
 	ctx, cancel := context.WithTimeout(x.live, window(x.Lease))
 	defer cancel()
-	lost, err := t.extend(ctx, claims)
+	var lost []*Claim
+	err := x.Guard("Extend", func() (err error) { lost, err = t.extend(ctx, claims); return err })
 	x.trouble("extend", err)
 	for i, c := range claims {
 		if slices.Contains(lost, c) {
@@ -149,7 +151,7 @@ func (x *Coordinator) gain(t *tokens, claims []*Claim) {
 			continue // not extended: it comes again when its lease has ended
 		}
 		if !x.admit(c, i) {
-			_ = t.giveBack(ctx, c)
+			_ = x.Guard("Delay", func() error { return t.giveBack(ctx, c) }) // if it fails, its lease ends
 		}
 	}
 	x.watch()

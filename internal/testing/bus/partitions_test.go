@@ -376,3 +376,74 @@ func TestTotalOrderOfTwoMembers(t *testing.T) {
 		require.Equal(t, want, got)
 	})
 }
+
+// A driver that panics harms no process: the partitions are lost, and taken again.
+func TestPartitionsOfADriverThatPanics(t *testing.T) {
+	inPartitions(t, 2, func(t *testing.T, b *inmemory.Backend, _ func() (*eventbus.Bus, *process.Process)) {
+		mad := &mad{Backend: b}
+		bus, err := eventbus.New(&process.Process{Backend: mad}, eventbus.Options{
+			Observer: observer.Observer{Failed: func(observer.Failed) {}},
+			Topics:   map[string]eventbus.TopicOptions{"orders": {Partitions: 2}},
+		})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) }()
+		s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", Lease: 4 * time.Second}, succeed)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Len(t, s.Partitions(), 2)
+		mad.panics.Store(true)
+		time.Sleep(5 * time.Second)
+		require.Empty(t, s.Partitions())
+		state, err := s.State()
+		require.Equal(t, observer.Degraded, state, err)
+		mad.panics.Store(false)
+		time.Sleep(6 * time.Second)
+		require.Len(t, s.Partitions(), 2)
+		state, err = s.State()
+		require.Equal(t, observer.Running, state, err)
+	})
+}
+
+// mad panics in each call of a member and each look at a topic.
+type mad struct {
+	backend.Backend
+	panics atomic.Bool
+}
+
+func (m *mad) Unwrap() backend.Backend { return m.Backend }
+
+func (m *mad) call() {
+	if m.panics.Load() {
+		panic("mad")
+	}
+}
+
+func (m *mad) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
+	m.call()
+	return backend.Read(ctx, m.Backend, topic, from, most)
+}
+
+func (m *mad) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	src, err := m.Backend.Attach(ctx, c)
+	return &madSource{src, m}, err
+}
+
+type madSource struct {
+	backend.Source
+	m *mad
+}
+
+func (s *madSource) Receive(ctx context.Context, most int, bytes int64) ([]backend.Delivery, error) {
+	s.m.call()
+	return s.Source.Receive(ctx, most, bytes)
+}
+
+func (s *madSource) Delay(ctx context.Context, ds []backend.Delayed) error {
+	s.m.call()
+	return s.Source.(backend.Delayer).Delay(ctx, ds)
+}
+
+func (s *madSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	s.m.call()
+	return s.Source.(backend.Extender).Extend(ctx, ds)
+}
