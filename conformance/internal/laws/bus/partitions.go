@@ -27,7 +27,7 @@ var partitionLaws = []law.Law{
 		ID: "B.N01", Name: "partition-order", Promise: "the events of a key are handled in order in the whole group, retries included, while three members join one after another",
 		Needs: needsOfPartitions, Saboteurs: []string{"bus-forgets-topics"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
-			g := newPartitioned(e, 8)
+			g := newPartitioned(e, 4)
 			es := buslaw.KeyedEvents(600, 20)
 			for i := range 3 {
 				g.join(failSome)
@@ -41,7 +41,7 @@ var partitionLaws = []law.Law{
 		ID: "B.N02", Name: "partition-order-after-faults", Promise: "the order of a key holds while one member is frozen for two leases, and another one dies with prefetched events",
 		Needs: needsOfPartitions, Saboteurs: []string{"bus-leases-partitions-long"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
-			g := newPartitioned(e, 8)
+			g := newPartitioned(e, 4)
 			for range 3 {
 				g.join(slow)
 			}
@@ -61,7 +61,7 @@ var partitionLaws = []law.Law{
 		ID: "B.N03", Name: "partition-one-owner", Promise: "no partition has two owners, and no member has more than its share, while members join and leave",
 		Needs: needsOfPartitions, Saboteurs: []string{"bus-owns-alone"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
-			g := newPartitioned(e, 8)
+			g := newPartitioned(e, 4)
 			for range 4 {
 				g.join(buslaw.Succeed)
 				g.settles()
@@ -77,7 +77,7 @@ var partitionLaws = []law.Law{
 		ID: "B.N04", Name: "partition-no-orphan", Promise: "the partitions of a member that dies have another owner when its lease has passed, and their events are handled",
 		Needs: needsOfPartitions, Saboteurs: []string{"bus-keeps-partitions"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
-			g := newPartitioned(e, 6)
+			g := newPartitioned(e, 4)
 			g.join(buslaw.Succeed)
 			g.join(buslaw.Succeed)
 			g.settles()
@@ -134,7 +134,7 @@ var partitionLaws = []law.Law{
 		ID: "B.N07", Name: "partition-spread", Promise: "events without a key go to all partitions, and events with a key to the partition of its FNV-1a hash",
 		Needs: needsOfPartitions, Saboteurs: []string{"bus-forgets-topics"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
-			g := newPartitioned(e, 8)
+			g := newPartitioned(e, 4)
 			m := g.join(buslaw.Succeed)
 			e.PublishEvents(named("free-", 80)...)
 			keyed := named("keyed-", 40)
@@ -146,22 +146,22 @@ var partitionLaws = []law.Law{
 			counts := map[int]int{}
 			for _, h := range e.Recorder.All(m.name) {
 				d := h.Delivery
-				if d.Topic != law.Topic || d.Key != "" && d.Partition != eventbus.PartitionOf(d.Key, 8) {
-					e.Failf("key %q: got topic %s and partition %d, want %s and %d", d.Key, d.Topic, d.Partition, law.Topic, eventbus.PartitionOf(d.Key, 8))
+				if d.Topic != law.Topic || d.Key != "" && d.Partition != eventbus.PartitionOf(d.Key, 4) {
+					e.Failf("key %q: got topic %s and partition %d, want %s and %d", d.Key, d.Topic, d.Partition, law.Topic, eventbus.PartitionOf(d.Key, 4))
 				}
 				if d.Key == "" {
 					counts[d.Partition]++
 				}
 			}
-			if len(counts) != 8 || slices.Max(slices.Collect(maps.Values(counts))) > 20 {
-				e.Failf("80 events without a key: got %v by partition, want about 10 in each of 8", counts)
+			if len(counts) != 4 || slices.Max(slices.Collect(maps.Values(counts))) > 40 {
+				e.Failf("80 events without a key: got %v by partition, want about 20 in each of 4", counts)
 			}
 		}),
 	}, {
 		ID: "B.N08", Name: "partition-once-in-peace", Promise: "in peace every event is handled once, also while partitions move to members that join and back from members that leave",
 		Needs: needsOfPartitions, Saboteurs: []string{"bus-runs-twice"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
-			g := newPartitioned(e, 8)
+			g := newPartitioned(e, 4)
 			es := buslaw.KeyedEvents(500, 20)
 			for i := range 3 {
 				g.join(failSome)
