@@ -34,6 +34,7 @@ var partitionLaws = []law.Law{
 				e.PublishEvents(es[200*i : 200*(i+1)]...)
 				time.Sleep(e.Soon() / 3)
 			}
+			g.settles()
 			e.AwaitDone(600, g.names()...)
 			g.ordered()
 		}),
