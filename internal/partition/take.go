@@ -12,12 +12,13 @@ import (
 // beat writes a note each second, and learns from the notes of others how many tokens this member
 // may have. At the end it removes its note.
 func (x *Coordinator) beat() {
+	var lost astray
 	for written := (time.Time{}); x.ctx.Err() == nil; sleep(x.ctx, lookEvery) {
 		writes := time.Since(written) >= beatEvery
 		if writes {
 			written = time.Now()
 		}
-		x.trouble("members", x.Guard("Read", func() error { return x.beatOnce(writes) }))
+		x.trouble("members", x.Guard("Read", func() error { return x.beatOnce(writes, &lost) }))
 	}
 	ctx, cancel := context.WithTimeout(x.live, callTime)
 	defer cancel()
@@ -25,7 +26,7 @@ func (x *Coordinator) beat() {
 }
 
 // beatOnce looks at the notes once. With writes it writes one before.
-func (x *Coordinator) beatOnce(writes bool) error {
+func (x *Coordinator) beatOnce(writes bool, lost *astray) error {
 	ctx, cancel := context.WithTimeout(x.ctx, callTime)
 	defer cancel()
 	if writes {
@@ -44,9 +45,10 @@ func (x *Coordinator) beatOnce(writes bool) error {
 	spent := slices.DeleteFunc(x.census.look(time.Now(), notes), func(p string) bool { return slices.Contains(x.roster.own, p) })
 	x.allow(Quota(x.Number, 1+x.census.members(x.Group, x.id)))
 	if len(spent) > 0 {
-		return ended(x.ctx, x.roster.remove(ctx, spent))
+		err = x.roster.remove(ctx, spent)
 	}
-	return nil
+	lost.seek(ctx, &x.Config)
+	return ended(x.ctx, err)
 }
 
 // ended returns nil if ctx has ended, and otherwise err.
