@@ -54,16 +54,20 @@ func (x *runner) work() {
 func (w *worker) take() bool {
 	b := &w.sub.book
 	for w.runs = nil; ; <-w.Wake {
-		b.lock()
-		hs, stay := b.Take(w.Worker)
-		if len(hs) > 0 {
-			w.runs, w.kinds = w.sub.newRuns(hs), w.sub.kinds(hs)
-		}
-		b.unlock()
-		if !stay || len(hs) > 0 {
+		if stay := w.takeNow(b); !stay || len(w.runs) > 0 {
 			return stay
 		}
 	}
+}
+
+func (w *worker) takeNow(b *book) (stay bool) {
+	b.lock()
+	defer b.unlock() // also after a panic, which would otherwise be a deadlock of the whole subscription
+	hs, stay := b.Take(w.Worker)
+	if len(hs) > 0 {
+		w.runs, w.kinds = w.sub.newRuns(hs), w.sub.kinds(hs)
+	}
+	return stay
 }
 
 // abort fails the runs whose handler has ended the goroutine.

@@ -254,6 +254,7 @@ func (l *Ledger) Revoke(s *Source) {
 	l.sources = slices.DeleteFunc(l.sources, func(o *Source) bool { return o == s })
 	l.waiting = slices.DeleteFunc(l.waiting, func(o *Source) bool { return o == s })
 	l.Unread(s)
+	l.rouse() // for Holds of other sources that were taken from slices
 }
 
 // giveBackUnstarted gives back the Holds of s that have not started; nil: of all sources. The

@@ -38,21 +38,25 @@ func (x *crew) hasWork() bool {
 
 // pickAny takes the next Hold to run of the sources in turn. It starts no Hold whose lease
 // has ended.
-func (x *crew) pickAny() *Hold {
+func (x *crew) pickAny() (picked *Hold) {
 	l := x.ledger
+	var expired []*Hold // lost afterwards, because Lose changes lines
 	lines := l.lining()
 	for range lines {
 		s, last := lines[0], len(lines)-1
 		copy(lines, lines[1:])
 		lines[last] = s
-		for h := l.pick(s); h != nil; h = l.pick(s) {
-			if h.until > l.Now {
-				return h
-			}
-			l.Lose(h, nil)
+		for picked = l.pick(s); picked != nil && picked.until <= l.Now; picked = l.pick(s) {
+			expired = append(expired, picked)
+		}
+		if picked != nil {
+			break
 		}
 	}
-	return nil
+	for _, h := range expired {
+		l.Lose(h, nil)
+	}
+	return picked
 }
 
 // start gives h to w, as the Hold n of its slice.
