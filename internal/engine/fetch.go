@@ -26,6 +26,8 @@ type fetcher struct {
 	anew    bool // the group was made anew, and no Receive has succeeded since
 	brought int  // how many events the last Receive has brought
 
+	gathered *attachment // the ledger has all events that an earlier owner had, see ledger.Gather
+
 	pause context.CancelFunc // cancels the Receive under way, or the wait for it
 }
 
@@ -38,7 +40,7 @@ func newFetcher(f *feed) *fetcher {
 func (f *fetcher) fetch() {
 	again := newBackoff()
 	for goesOn := f.begin(again); goesOn && f.ctx.Err() == nil; {
-		if f.sub.turns != nil && f.sub.Order == Total {
+		if f.sub.turns != nil && f.apart() {
 			f.awaitRoom(f.ctx) // before the turn, because it may be that only this topic has no room
 		}
 		own, ok := f.sub.turns.take(f.ctx, f.brought > 0)
@@ -80,7 +82,13 @@ func (f *fetcher) goesOn(ctx context.Context, err error, again *backoff.Exponent
 		f.halt(p)
 		return true
 	}
-	return f.ctx.Err() != nil || isOnlyEnd(ctx, err) || f.heal(err, again)
+	if isOnlyEnd(ctx, err) {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // it has waited for messages, so that the group is not paused
+			f.sub.status.clear(halted, f.feed)
+		}
+		return true
+	}
+	return f.ctx.Err() != nil || f.heal(err, again)
 }
 
 // lookForResume is the time between two looks whether the group is still paused.
@@ -160,7 +168,9 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	asked := f.sub.tick()
 	start := time.Now()
 	n := g.Messages
+	f.receiving(a, true)
 	ds, err := a.receive(ctx, n, g.Bytes)
+	f.receiving(a, false)
 	took := time.Since(start)
 	if len(ds) < n {
 		took = 0 // it waited for messages
@@ -196,6 +206,20 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		f.sub.status.clear(halted, f.feed)
 	}
 	return err
+}
+
+// receiving tells the ledger that a Receive of a partition begins or has ended, until the ledger
+// needs it no more.
+func (f *fetcher) receiving(a *attachment, begins bool) {
+	if f.claim == nil || f.gathered == a {
+		return
+	}
+	b := &f.sub.book
+	b.lock()
+	defer b.unlock()
+	if !b.Receiving(a.book, begins) {
+		f.gathered = a
+	}
 }
 
 // accept gives deliveries that have arrived, with a total size of size bytes, to the ledger.

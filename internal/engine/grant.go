@@ -19,6 +19,17 @@ func (f *fetcher) wanted() int {
 	return b.Wanted(f.attachment.Load().book)
 }
 
+// apart reports whether the ledger may have no room for this topic, but room for others.
+func (f *fetcher) apart() bool {
+	a, b := f.attachment.Load(), &f.sub.book
+	if a == nil {
+		return false
+	}
+	b.lock()
+	defer b.unlock()
+	return b.Apart(a.book)
+}
+
 // awaitRoom waits until the ledger wants messages, and returns how many. It returns 0 when
 // ctx is done.
 func (f *fetcher) awaitRoom(ctx context.Context) int {
@@ -74,7 +85,7 @@ var atOnce = func() context.Context {
 // without events asks for one message, so that its Receive takes little room while it waits.
 func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	n := f.wanted()
-	if n == 0 && own != nil && f.sub.Order == Total {
+	if n == 0 && own != nil && f.apart() {
 		return limiter.Grant{}
 	}
 	if n == 0 {

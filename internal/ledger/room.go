@@ -55,8 +55,12 @@ func (x *intake) Unread(s *Source) {
 // needs a call of room when the condition ends, or the fetcher sleeps for ever.
 func (x *intake) wanted(s *Source) int {
 	l := x.ledger
-	if l.closed || s.revoked || l.crowded && s.parked > 0 || l.chasing > 0 {
+	if l.closed || s.revoked || l.crowded && s.parked > 0 && !s.gathers || l.chasing > 0 {
 		return 0
+	}
+	least := 0
+	if s.gathers { // a Receive has to end the gathering
+		least = 1
 	}
 	free := (l.Concurrency - l.working) * max(l.Batch.Size, 1)
 	has := l.startable() + l.asked - s.asked
@@ -65,9 +69,9 @@ func (x *intake) wanted(s *Source) int {
 	}
 	ahead := l.ahead(s)
 	if has >= free && has > ahead/2 {
-		return 0
+		return least
 	}
-	return min(max(free+ahead-has, 0)<<s.barren, maxRead)
+	return min(max(free+ahead-has, least)<<s.barren, maxRead)
 }
 
 // ahead returns how many messages may be prefetched: as many as the workers can start while
@@ -82,6 +86,12 @@ func (x *intake) ahead(s *Source) int {
 	n := time.Duration(l.Concurrency) * min(2*max(l.reading, leastAhead/2), mostAhead) / l.average
 	size := l.Concurrency * max(l.Batch.Size, 1)
 	return min(int(min(max(n, time.Duration(size)), most)), l.MaxInFlight)
+}
+
+// Apart reports whether there may be no room for s, but room for other sources.
+func (x *intake) Apart(s *Source) bool {
+	l := x.ledger
+	return l.Order == Total || l.crowded && s.parked > 0
 }
 
 // room wakes the fetcher of s if it waits for room and may read now.

@@ -7,16 +7,19 @@ import "time"
 // are given back at once, in their order, because another member would otherwise get later ones
 // of their key first.
 type sole struct {
-	held    int    // Holds
-	leased  Moment // when the leases of the messages have surely ended that were released unsettled
-	gathers bool   // no message of an order begins, see Gather
-	calm    alarm  // ends the gathering
-	ending  bool   // an effect Emptied follows when there is no Hold
+	held    int           // Holds
+	leased  Moment        // when the leases of the messages have surely ended that were released unsettled
+	gathers bool          // no message of an order begins, see Gather
+	calm    alarm         // ends the gathering
+	began   Moment        // when the Receive under way began
+	waited  time.Duration // how long Receives have brought nothing
+	ending  bool          // an effect Emptied follows when there is no Hold
 }
 
-// gatherTime is how long a Receive of messages that are due takes at most, usually. A longer one
-// waits for new messages.
-const gatherTime = 250 * time.Millisecond
+// gatherTime is how long a Receive of messages that are due takes at most. If Receives have waited
+// for longer, there are none that are due. Drivers whose brokers may redeliver in another
+// order wait for half a second, so that their Receives have returned before.
+const gatherTime = 900 * time.Millisecond
 
 // Gather lets no message of an order begin until all messages have arrived that an earlier
 // member had. A broker may redeliver them in any order, but before new messages. The caller
@@ -26,12 +29,29 @@ func (x *intake) Gather(s *Source) {
 	s.calm.ring = func(Moment) { x.gathered(s) }
 }
 
+// Receiving notes that a Receive of s begins or has ended, and reports whether s gathers. Only a
+// Receive under way can show that no message is due.
+func (x *intake) Receiving(s *Source, begins bool) (gathers bool) {
+	l := x.ledger
+	switch {
+	case !s.gathers || s.ending:
+		return false
+	case begins:
+		s.began = l.Now
+		l.set(&s.calm, l.Now.Plus(gatherTime-s.waited))
+		return true
+	}
+	l.set(&s.calm, 0)
+	if s.waited += time.Duration(l.Now - s.began); s.waited >= gatherTime {
+		x.gathered(s)
+	}
+	return s.gathers
+}
+
 // collected ends the gathering of s if r brought all messages that are due, or a new one.
 func (x *intake) collected(s *Source, r Receipt, fresh bool) {
-	if l := x.ledger; fresh || r.All || l.crowded {
+	if s.waited = 0; fresh || r.All || x.ledger.crowded {
 		x.gathered(s)
-	} else if len(r.Holds) > 0 {
-		l.set(&s.calm, l.Now.Plus(gatherTime))
 	}
 }
 
