@@ -34,7 +34,13 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 	if err != nil {
 		return nil, err
 	}
-	b, err := dial(ctx, d, u, o)
+	if o.OpenTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.OpenTimeout)
+		defer cancel()
+	}
+	var b backend.Backend
+	err = patiently(ctx, o, func() (err error) { b, err = d.Open(ctx, u); return err })
 	if err != nil {
 		return nil, &Error{Op: "open " + u.Scheme, Err: err}
 	}
@@ -45,7 +51,7 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 		}
 		return nil, err
 	}
-	if err := bus.engine.Declare(ctx); err != nil {
+	if err := patiently(ctx, o, func() error { return bus.engine.Declare(ctx) }); err != nil {
 		return nil, errors.Join(&Error{Op: "open " + u.Scheme, Err: err}, bus.Shutdown(context.WithoutCancel(ctx)))
 	}
 	return bus, nil
@@ -58,20 +64,15 @@ func isHostPort(s string) bool {
 	return ok && err == nil && host != "" && !strings.ContainsAny(host, "/@?#")
 }
 
-// dial opens the backend. While its broker does not answer, dial tries again each second, for
-// o.OpenTimeout at most.
-func dial(ctx context.Context, d backend.Driver, u *url.URL, o Options) (backend.Backend, error) {
-	if o.OpenTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.OpenTimeout)
-		defer cancel()
-	}
+// patiently calls f. While the broker does not answer, patiently tries again each second until ctx
+// is done, if there is an OpenTimeout.
+func patiently(ctx context.Context, o Options, f func() error) error {
 	failed := o.Effective().Observer.Failed
 	for again := time.NewTicker(time.Second); ; {
-		b, err := d.Open(ctx, u)
+		err := f()
 		if err == nil || o.OpenTimeout <= 0 || !errors.Is(err, backend.ErrUnavailable) || ctx.Err() != nil {
 			again.Stop()
-			return b, err
+			return err
 		}
 		if failed != nil {
 			failed(observer.Failed{Scope: observer.Open, Err: err})
@@ -80,7 +81,7 @@ func dial(ctx context.Context, d backend.Driver, u *url.URL, o Options) (backend
 		case <-again.C:
 		case <-ctx.Done():
 			again.Stop()
-			return nil, err
+			return err
 		}
 	}
 }

@@ -11,29 +11,32 @@ import (
 // DeclareGroup makes the group of c in each of its topics, with the settings of the topic, and
 // declares the dead-letter topics. It leaves out patterns, and a group that lives with its member.
 func (e *Engine) DeclareGroup(ctx context.Context, c Config) error {
-	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
-	defer cancel()
 	if p := e.partitions[c.Topic]; p != nil {
-		if err := p.agree(ctx, e.backend); err != nil {
+		if err := p.agreed.do(ctx); err != nil {
 			return err
 		}
 	}
-	for _, topic := range c.names() {
-		err := e.checkDeadLetter(ctx, c.deadLetter(topic))
-		if err == nil {
-			err = e.declare(ctx, topic)
+	topics, letters := c.names(), map[string]bool{}
+	for _, topic := range topics {
+		if letter := c.deadLetter(topic); !letters[letter] {
+			letters[letter] = true
+			if err := e.checkDeadLetter(ctx, letter); err != nil {
+				return err
+			}
 		}
+	}
+	return firstOf(concurrently(make(chan struct{}, openAtOnce), len(topics), func(i int) error {
+		err := e.settings[topics[i]].do(ctx)
 		if err == nil && !c.Ephemeral {
-			err = driving("Attach", func() error { return backend.DeclareGroup(ctx, e.backend, topic, c.Group, c.Start) })
+			ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+			defer cancel()
+			err = driving("Attach", func() error { return backend.DeclareGroup(ctx, e.backend, topics[i], c.Group, c.Start) })
 		}
-		if err != nil && len(c.elements()) > 1 {
-			err = fmt.Errorf("topic %s: %w", topic, err)
+		if err != nil && len(topics) > 1 {
+			err = fmt.Errorf("topic %s: %w", topics[i], err)
 		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return err
+	}))
 }
 
 // checkDeadLetter returns an error if the backend can declare topics and refuses to declare

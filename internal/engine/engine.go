@@ -48,14 +48,15 @@ type PublishOptions = publish.Options
 // An Engine publishes to one backend and runs the subscriptions to it.
 type Engine struct {
 	upkeep
-	backend   backend.Backend
-	limits    backend.Limits
-	notifier  *notifier
-	publisher *publish.Publisher
-	dropped   atomic.Int64
-	outage    outage.Outage
-	discovery discovery
-	settings  *settings
+	backend        backend.Backend
+	limits         backend.Limits
+	notifier       *notifier
+	publisher      *publish.Publisher
+	dropped        atomic.Int64
+	outage         outage.Outage
+	discovery      discovery
+	settings       map[string]*first // declarations of topics, by name
+	publishTimeout time.Duration
 	partitions
 	failed chan error // see Failed
 
@@ -77,7 +78,7 @@ func New(b backend.Backend, o Options) *Engine {
 		backend:    b,
 		limits:     backend.LimitsOf(b),
 		notifier:   newNotifier(o.Observer),
-		partitions: newPartitions(o.Partitions),
+		partitions: newPartitions(b, o.Partitions),
 		failed:     make(chan error, 1),
 		subs:       map[*Subscription]struct{}{},
 		jobs:       map[[2]string]*job{},
@@ -87,7 +88,7 @@ func New(b backend.Backend, o Options) *Engine {
 	if o.Instance != "" {
 		e.instance, e.incarnation = o.Instance, rand.Text()
 	}
-	e.settings = newSettings(e.partitions.withSettings(o.Topics))
+	e.settings, e.publishTimeout = newSettings(e, e.partitions.withSettings(o.Topics)), o.Publish.Timeout
 	e.upkeep = upkeep{e}
 	e.discovery.init(e)
 	o.Publish.NewBackoff, o.Publish.Outage = newBackoff, &e.outage
@@ -124,17 +125,26 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return err
 }
 
-// store stores msgs. The first use of a topic declares it.
+// store stores msgs, each for a topic with partitions in one of them. The first use of a topic
+// declares it.
 func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
-	if len(e.partitions) > 0 {
-		if err := e.route(ctx, msgs); err != nil {
+	if len(e.partitions) == 0 && len(e.settings) == 0 {
+		return e.publisher.Publish(ctx, msgs)
+	}
+	before := firsts{ctx: ctx, timeout: e.publishTimeout}
+	defer before.end()
+	for _, m := range msgs {
+		if p := e.partitions[m.Topic]; p != nil {
+			if err := before.do(p.agreed); err != nil {
+				return err
+			}
+			m.Topic = p.of(m)
+		}
+		if err := before.do(e.settings[m.Topic]); err != nil {
 			return err
 		}
 	}
-	if err := e.declareAll(ctx, msgs); err != nil {
-		return err
-	}
-	return e.publisher.Publish(ctx, msgs)
+	return e.publisher.Publish(before.ctx, msgs)
 }
 
 // Dropped returns how many messages failed with ErrDropped so far.

@@ -106,7 +106,7 @@ func (f *feed) quit() error {
 
 func (f *feed) attach(ctx context.Context, start backend.Start) (a *attachment, err error) {
 	s := f.sub
-	if err := s.engine.declare(ctx, f.topic); err != nil {
+	if err := s.engine.settings[f.topic].do(ctx); err != nil {
 		return nil, err
 	}
 	var src backend.Source

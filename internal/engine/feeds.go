@@ -37,7 +37,7 @@ func (l *feeds) init(s *Subscription) {
 func (l *feeds) openAll(ctx context.Context) error {
 	s := l.sub
 	if p := s.engine.partitions[s.Topic]; p != nil {
-		if err := p.agree(ctx, s.engine.backend); err != nil {
+		if err := p.agreed.do(ctx); err != nil {
 			return err
 		}
 	}
@@ -87,16 +87,22 @@ func firstOf(errs []error) error {
 // single feed needs no goroutine.
 func (l *feeds) each(do func(f *feed) error) []error {
 	all := l.all()
-	if len(all) == 1 {
-		return []error{do(all[0])}
+	return concurrently(l.opening, len(all), func(i int) error { return do(all[i]) })
+}
+
+// concurrently calls do with each number below n, for as many at the same time as there is room in
+// places, and returns the results. A single call needs no goroutine.
+func concurrently(places chan struct{}, n int, do func(i int) error) []error {
+	if n == 1 {
+		return []error{do(0)}
 	}
-	errs := make([]error, len(all))
+	errs := make([]error, n)
 	var calls sync.WaitGroup
-	for i, f := range all {
-		l.opening <- struct{}{}
+	for i := range n {
+		places <- struct{}{}
 		calls.Go(func() {
-			defer func() { <-l.opening }()
-			errs[i] = do(f)
+			defer func() { <-places }()
+			errs[i] = do(i)
 		})
 	}
 	calls.Wait()
@@ -138,8 +144,8 @@ func (l *feeds) start() {
 }
 
 // found adds a feed for each of topics that matches and has none, unless a drain has begun. The
-// caller starts them. It calls the engine with the lock of l, and no other function takes these
-// locks in the other order.
+// caller starts them. It calls the engine with the lock of l. Only join takes these locks in the
+// other order, for a subscription that nobody else has yet.
 func (l *feeds) found(topics []string) (news []*feed) {
 	s := l.sub
 	l.mu.Lock()

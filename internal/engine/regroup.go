@@ -143,7 +143,7 @@ func (f *fetcher) reattach(why error) error {
 	book.lock()
 	after := book.ResumeAfter(old.book)
 	book.unlock()
-	f.sub.engine.settings.forget(f.topic)
+	f.sub.engine.settings[f.topic].forget()
 	a, start, fresh, err := f.attachAfter(ctx, old.book.Last(), after)
 	if err != nil {
 		return err

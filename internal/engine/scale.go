@@ -28,15 +28,13 @@ func (x *runner) Shrink() bool {
 func (x *runner) resize(to func(now, running int) (int, bool)) bool {
 	s := x.sub
 	s.book.lock()
-	defer s.book.unlock()
 	n, ok := to(s.book.Concurrency, s.book.Stats().Running)
-	if !ok || n < s.Concurrency || n > s.MaxConcurrency {
-		return false
-	}
-	if n != s.book.Concurrency {
+	if ok = ok && n >= s.Concurrency && n <= s.MaxConcurrency; ok && n != s.book.Concurrency {
 		s.book.Resize(n)
 	}
-	return true
+	s.book.unlock()
+	s.tellStuck()
+	return ok
 }
 
 // Range returns the bounds of Resize as a text, such as "1 to 8".

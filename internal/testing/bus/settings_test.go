@@ -1,11 +1,14 @@
 package bus_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -118,28 +121,68 @@ func TestTopicsAreRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// While a topic cannot be declared, Publish fails and nothing is stored; the next one tries again.
+// The first Publish to a topic declares it within its own time, and repeats a declaration that
+// fails for a moment. If there is none, nothing is stored, and the error says so.
 func TestPublishWaitsForItsDeclaration(t *testing.T) {
-	mem := inmemory.New(inmemory.Options{})
-	b := &undeclared{Backend: mem, fails: 1}
-	bus, err := eventbus.New(b, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Keep: time.Hour}}})
-	require.NoError(t, err)
-	require.ErrorIs(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}), backend.ErrUnavailable)
-	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
-	ms, err := mem.Read(t.Context(), "orders", "", 10)
-	require.NoError(t, err)
-	require.Len(t, ms, 1)
-	require.NoError(t, bus.Shutdown(t.Context()))
+	t.Parallel()
+	hangs := func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	for name, c := range map[string]struct {
+		declare []func(context.Context) error
+		timeout time.Duration
+		err     error
+	}{
+		"unavailable for a moment": {declare: []func(context.Context) error{fails(backend.ErrUnavailable), fails(backend.ErrUnknownOutcome)}},
+		"refused":                  {declare: []func(context.Context) error{fails(backend.ErrDenied)}, err: backend.ErrDenied},
+		"unavailable":              {declare: slices.Repeat([]func(context.Context) error{fails(backend.ErrUnavailable)}, 100), timeout: 100 * time.Millisecond, err: backend.ErrUnavailable},
+		"an unknown outcome":       {declare: slices.Repeat([]func(context.Context) error{fails(backend.ErrUnknownOutcome)}, 100), timeout: 100 * time.Millisecond, err: backend.ErrUnavailable},
+		"hanging":                  {declare: []func(context.Context) error{hangs}, timeout: 100 * time.Millisecond, err: context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := inmemory.New(inmemory.Options{})
+				bus, err := eventbus.New(&undeclared{Backend: mem, declare: c.declare}, eventbus.Options{
+					PublishTimeout: cmp.Or(c.timeout, time.Minute),
+					Topics:         map[string]eventbus.TopicOptions{"orders": {Keep: time.Hour}},
+				})
+				require.NoError(t, err)
+				began := time.Now()
+				err = bus.Publish(t.Context(), "orders", &eventbus.Event{})
+				if c.err == nil {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, c.err)
+					require.True(t, backend.NotStored(err))
+					require.Equal(t, c.err == backend.ErrDenied, !errors.Is(err, backend.ErrUnavailable)) //nolint:errorlint // a case of the table
+					require.ErrorContains(t, err, "not sent")
+					require.Equal(t, c.timeout, time.Since(began))
+				}
+				topics, err := mem.Topics(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, c.err == nil, slices.Contains(topics, "orders"), "it is stored")
+				require.NoError(t, bus.Shutdown(t.Context()))
+			})
+		})
+	}
 }
 
+func fails(err error) func(context.Context) error {
+	return func(context.Context) error { return err }
+}
+
+// An undeclared backend begins with the given results of Declare.
 type undeclared struct {
 	*inmemory.Backend
-	fails int
+	declare []func(context.Context) error
 }
 
 func (u *undeclared) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
-	if u.fails--; u.fails >= 0 {
-		return backend.TopicSettings{}, backend.ErrUnavailable
+	if len(u.declare) > 0 {
+		next := u.declare[0]
+		u.declare = u.declare[1:]
+		return backend.TopicSettings{}, next(ctx)
 	}
 	return u.Backend.Declare(ctx, topic, d)
 }
