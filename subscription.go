@@ -92,7 +92,7 @@ func (s *Subscription) Failing() (newest []Failing, total int) {
 
 // Stats asks the backend about the subscription's group, all members together. If the
 // backend cannot tell, the error matches errors.ErrUnsupported. With many topics it asks about
-// one after another, and returns the sums: Members is the highest number of any topic, Oldest the
+// several at a time, and returns the sums: Members is the highest number of any topic, Oldest the
 // earliest time, and a number is backend.Unknown if it is unknown for one topic.
 func (s *Subscription) Stats(ctx context.Context) (backend.Stats, error) { return s.s.Stats(ctx) }
 

@@ -190,10 +190,10 @@ func (a Autoscaler) Run(ctx context.Context, groups ...Group) {
 
 // look takes a sample of g, and carries out the decision of the strategy.
 func (a Autoscaler) look(ctx context.Context, g Group, s Strategy) {
-	ctx, cancel := context.WithTimeout(ctx, a.Poll)
+	soon, cancel := context.WithTimeout(ctx, a.Poll)
 	defer cancel()
 	d := Decision{Topic: g.Topic(), Group: g.Group()}
-	stats, err := g.Stats(ctx)
+	stats, err := g.Stats(soon)
 	d.Sample = sampleOf(g, stats, err)
 	d.Change, d.Why = s.Decide(d.Sample)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {

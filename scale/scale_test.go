@@ -188,3 +188,34 @@ func TestBusy(t *testing.T) {
 		require.False(t, all[0].Done)
 	})
 }
+
+// A backend that does not answer within Poll is a failed look, and is told.
+func TestHangingStatsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &hanging{newGroup(4)}
+		var told []scale.Decision
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			scale.Autoscaler{Poll: time.Second, Decided: func(d scale.Decision) { told = append(told, d) }}.Run(ctx, g)
+		}()
+		time.Sleep(3500 * time.Millisecond)
+		cancel()
+		<-ended
+		require.NotEmpty(t, told)
+		for _, d := range told {
+			require.ErrorIs(t, d.Err, context.DeadlineExceeded)
+			require.Equal(t, scale.Stay, d.Change)
+			require.Equal(t, int64(scale.Unknown), int64(d.Sample.Lag))
+		}
+	})
+}
+
+// The Stats of a hanging group end with their context.
+type hanging struct{ *group }
+
+func (*hanging) Stats(ctx context.Context) (backend.Stats, error) {
+	<-ctx.Done()
+	return backend.Stats{}, ctx.Err()
+}

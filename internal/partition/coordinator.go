@@ -157,6 +157,7 @@ func (x *Coordinator) renew() bool {
 	claims, t := x.sorted(), x.tokens
 	x.mu.Unlock()
 	if len(claims) == 0 {
+		x.trouble("extend", nil)
 		return true
 	}
 	err := x.extend(t, claims)
@@ -239,15 +240,19 @@ func (x *Coordinator) GiveBack(c *Claim, clean bool) {
 	x.mu.Lock()
 	t := x.tokens
 	x.mu.Unlock()
-	if clean && c.Settles() && !c.lost.Load() {
+	for rest := leastRest; clean && c.Settles() && !c.lost.Load(); rest = min(2*rest, time.Second) {
 		ctx, cancel := context.WithTimeout(x.live, callTime)
 		err := x.Guard("Delay", func() error { return t.giveBack(ctx, c) })
 		cancel()
-		if errors.Is(err, backend.ErrLeaseLost) {
-			err = nil // another member has it
+		if err == nil || errors.Is(err, backend.ErrLeaseLost) { // or another member has it
+			break
 		}
 		x.trouble("give back", err)
+		if sleep(x.ctx, rest); x.ctx.Err() != nil { // a drain does not wait for longer
+			break
+		}
 	}
+	x.trouble("give back", nil) // otherwise the lease of the token ends
 	x.telling.Lock()
 	defer x.telling.Unlock()
 	c.lost.Store(true)

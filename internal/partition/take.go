@@ -90,9 +90,11 @@ func (x *Coordinator) wants() (n int, t *tokens, ctx context.Context, end contex
 
 // take receives tokens while the member has fewer than its quota.
 func (x *Coordinator) take() {
+	halted := false
 	for rest := leastRest; x.ctx.Err() == nil; {
 		n, t, ctx, end := x.wants()
 		if n <= 0 {
+			x.trouble("receive", nil)
 			select {
 			case <-x.wakeTake:
 			case <-x.ctx.Done():
@@ -116,8 +118,15 @@ func (x *Coordinator) take() {
 		case errors.Is(err, backend.ErrGone):
 			err = x.Guard("Attach", x.reopen)
 		}
-		if errors.Is(err, backend.ErrPaused) {
-			err = nil // by an operator
+		if halts := errors.Is(err, backend.ErrPaused); halts != halted {
+			if halted = halts; halts {
+				x.Notify(backend.Notice{Topic: OwnersTopic(x.Topic), Group: x.Group, Text: "no partition gets another owner here, because the group of the owners is paused", Err: err})
+			}
+		}
+		if halted {
+			x.trouble("receive", nil)
+			sleep(x.ctx, lookForResume)
+			continue
 		}
 		x.trouble("receive", ended(x.ctx, err))
 		switch {
@@ -132,7 +141,10 @@ func (x *Coordinator) take() {
 	}
 }
 
-const leastRest = 20 * time.Millisecond
+const (
+	leastRest     = 20 * time.Millisecond
+	lookForResume = time.Second // time between two looks whether the group of the owners is still paused
+)
 
 // gain makes new claims. Their tokens are extended first, because the Receive may have waited
 // for long.
