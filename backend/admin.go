@@ -3,7 +3,8 @@ package backend
 import "context"
 
 // An Admin is a [Backend] whose topics and groups can be listed and changed. If a topic or
-// group given to a method does not exist, the error is [ErrGone].
+// group given to a method does not exist, the error is [ErrGone]. In a cluster of brokers, a list
+// may be a second behind: names that were just deleted may be in it, and new ones may be missing.
 type Admin interface {
 	// Topics lists the topics that exist, sorted.
 	Topics(ctx context.Context) ([]string, error)

@@ -38,25 +38,15 @@ var ephemeralLaws = []law.Law{
 	},
 }
 
-// hasGroup expects that the topic has the group, or does not have it.
-func hasGroup(e *law.Env, group string, want bool, why string) {
-	e.Helper()
-	groups, err := e.Verbs().Groups(e.Context(), law.Topic)
-	e.Verb(err)
-	if slices.Contains(groups, group) != want {
-		e.Failf("the topic has the groups %v, want %s among them: %v: %s", groups, group, want, why)
-	}
-}
-
 func ephemeral(e *law.Env) {
 	keeps := e.Attach("keeps")
 	e.PublishN(3)
 	src := e.AttachAs(backend.Config{Group: "one", Ephemeral: true})
 	ds := e.Receive(src, 3)
 	e.Ack(src, ds[0])
-	hasGroup(e, "one", true, "its member is open")
+	e.AwaitGroup("one", true, "its member is open")
 	e.Must(src.Close())
-	hasGroup(e, "one", false, "its only member has closed")
+	e.AwaitGroup("one", false, "its only member has closed")
 	again := e.AttachAs(backend.Config{Group: "one", Ephemeral: true, Start: backend.StartLatest})
 	e.Publish(&backend.Message{ID: "next"})
 	if d := e.One(again); d.ID != "next" {
@@ -72,12 +62,12 @@ func ephemeralShared(e *law.Env) {
 	two := e.AttachAs(backend.Config{Group: "few", Ephemeral: true})
 	want := law.IDsOf(e.PublishN(3))
 	e.Must(one.Close())
-	hasGroup(e, "few", true, "a member is open")
+	e.AwaitGroup("few", true, "a member is open")
 	if got := law.IDs(e.Receive(two, 3)); !slices.Equal(got, want) {
 		e.Failf("got %v, want %v", got, want)
 	}
 	e.Must(two.Close())
-	hasGroup(e, "few", false, "the last member has closed")
+	e.AwaitGroup("few", false, "the last member has closed")
 }
 
 // shortLease is a lease of which ten are soon over.
@@ -90,7 +80,7 @@ func ephemeralDead(e *law.Env) {
 	peer, src := e.AttachPeer(backend.Config{Group: "dies", Ephemeral: true, Lease: lease})
 	e.PublishN(3)
 	e.Receive(src, 1)
-	hasGroup(e, "dies", true, "its member lives")
+	e.AwaitGroup("dies", true, "its member lives")
 	e.Freeze(peer)
 	died := time.Now()
 	for {
@@ -120,7 +110,7 @@ func ephemeralIdle(e *law.Env) {
 		e.Verb(err)
 		time.Sleep(max(next, 100*time.Millisecond))
 	}
-	hasGroup(e, "idles", true, "its member is open")
+	e.AwaitGroup("idles", true, "its member is open")
 	if got := law.IDs(e.Receive(src, 3)); !slices.Equal(got, want) {
 		e.Failf("got %v, want %v", got, want)
 	}
