@@ -42,9 +42,11 @@ const (
 	Skip OnFailure = iota
 
 	// FailAll sends the later events of the key that reach this member to the dead-letter
-	// topic too, in order and without a run. This ends when the program calls
-	// [Subscription.ReleaseKey], the subscription ends, or the partition of the key moves. Each event is counted and
-	// reported as dead-lettered, with the reason "key-failed".
+	// topic too, in order and without a run, until the program calls
+	// [Subscription.ReleaseKey]. Each event is counted and reported as dead-lettered, with the
+	// reason "key-failed". The member has the failed keys in memory: a restart forgets them. In a
+	// topic with partitions they are stored, and the next owner of the partition knows them: the
+	// first 1,000 of each partition.
 	FailAll
 )
 

@@ -55,7 +55,10 @@ func (s *Subscription) Draining() <-chan struct{} { return s.s.Draining() }
 func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
 
 // ReleaseKey ends the effect of [FailAll] on key: the handler gets later events of key
-// again, of every topic. It reports whether key was one of FailedKeys.
+// again, of every topic. It reports whether key was one of FailedKeys. In a topic with partitions
+// only the owner of the key's partition has the key. ReleaseKey then waits until the key is removed
+// from the broker, for ten seconds at most. If that fails, the observer is told
+// (Observer.Failed), and the next owner has the key again.
 func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
 // State returns the present state of the subscription, and the error that causes it now, if

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/batch"
 	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -20,7 +22,8 @@ type burial struct {
 	err    error
 	class  string           // of err
 	began  ledger.Moment    // when the latest run that had ended began; zero: not known
-	letter *backend.Message // made for the first call, so that each call stores the same
+	letter *backend.Message // made for the first call, so that each call stores the same; nil: the event is discarded
+	handOn *backend.Message // the failed key of a partition; nil: there is none
 	tries  uint8            // failed calls, at most mostTries
 	until  ledger.Moment    // when the last call begins, if the event has no lease any more
 }
@@ -58,15 +61,20 @@ func (t *burials) bury(h *Hold, reason string, err error) {
 		t.sub.book.Settled(h)
 	}
 	t.sub.book.unlock()
-	if t.deadLetter == "" {
-		t.sub.discarded(t.sub.aboutLive(h, h.Run), reason, err)
-		if t.sub.Buried != nil {
-			t.tellBuried(t.letterOf(b))
-		}
-		t.buried(h, reason)
+	if b.handOn = t.feed.handOn(h, reason); t.deadLetter == "" && b.handOn == nil {
+		t.discarded(b)
 		return
 	}
 	t.queue.Add(b)
+}
+
+// discarded acknowledges the event of b, which has no dead letter.
+func (t *burials) discarded(b *burial) {
+	t.sub.discarded(t.sub.aboutLive(b.hold, b.hold.Run), b.reason, b.err)
+	if t.sub.Buried != nil {
+		t.tellBuried(t.letterOf(b))
+	}
+	t.buried(b.hold, b.reason)
 }
 
 // tellBuried calls Config.Buried with a dead letter, on the notifier's goroutine.
@@ -88,21 +96,26 @@ func (t *burials) flush(batch []*burial) {
 			t.giveUp(b)
 			continue
 		}
-		if b.letter == nil {
+		if b.letter == nil && t.deadLetter != "" {
 			b.letter = t.letterOf(b)
 		}
-		live, msgs = append(live, b), append(msgs, b.letter)
+		live, msgs = append(live, b), b.appendTo(msgs)
 	}
 	if len(live) == 0 {
 		return
 	}
 	err := t.publish(msgs)
-	failed := 0
-	for i, b := range live {
+	failed, at := 0, 0
+	for _, b := range live {
 		if b.tries > 0 {
 			t.failing--
 		}
-		if e := backend.ErrorAt(err, i); e == nil {
+		ok := true
+		for range b.appendTo(nil) {
+			ok = ok && backend.ErrorAt(err, at) == nil
+			at++
+		}
+		if ok {
 			t.stored(b)
 		} else {
 			failed++
@@ -120,7 +133,17 @@ func (t *burials) flush(batch []*burial) {
 		about = t.sub.aboutHold(live[0].hold, live[0].hold.Run)
 	}
 	t.sub.notifier.failed(observer.DeadLettering, about, failed, err)
-	t.sub.status.trouble(noLetter, t.feed, fmt.Errorf("dead letters cannot be stored in %s: %w", t.deadLetter, err))
+	t.sub.status.trouble(noLetter, t.feed, fmt.Errorf("dead letters cannot be stored in %s: %w", cmp.Or(t.deadLetter, partition.FailedTopic(t.name)), err))
+}
+
+// appendTo appends the messages of b.
+func (b *burial) appendTo(msgs []*backend.Message) []*backend.Message {
+	for _, m := range []*backend.Message{b.letter, b.handOn} {
+		if m != nil {
+			msgs = append(msgs, m)
+		}
+	}
+	return msgs
 }
 
 // publish stores msgs. A second after a drain has begun it gives up, because the drain would
@@ -134,6 +157,13 @@ func (t *burials) publish(msgs []*backend.Message) error {
 
 // stored counts and reports the dead letter of b, and acknowledges the event.
 func (t *burials) stored(b *burial) {
+	if b.handOn != nil {
+		t.failed.Stored(b.handOn)
+	}
+	if b.letter == nil {
+		t.discarded(b)
+		return
+	}
 	t.sub.counts.deadLettered.Add(1)
 	about := t.sub.aboutHold(b.hold, b.hold.Run)
 	about.Type = typeOf(b.letter) // the lease may have been lost meanwhile

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/internal/publish"
 )
@@ -44,3 +45,9 @@ func errTooOften(h *Hold) error {
 }
 
 func unknown(err error) error { return ledger.Unknown(err) }
+
+// passes reports whether a call that has failed with err may succeed later, without a change by
+// anybody.
+func passes(err error) bool {
+	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
+}

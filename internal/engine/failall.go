@@ -1,9 +1,14 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // errKeyFailed is the reason to dead-letter an event without a run (FailAll).
@@ -43,12 +48,77 @@ func (x *runner) unfit(h *Hold) bool {
 	return h.Delivery.Err != nil || s.Policy.spent(h)
 }
 
+// inherit reads the failed keys of earlier owners of a partition.
+func (f *feed) inherit(ctx context.Context) (err error) {
+	s := f.sub
+	if f.claim == nil || !s.FailAll {
+		return nil
+	}
+	return driving("Read", func() error {
+		f.failed, err = partition.ReadFailed(ctx, s.engine.backend, s.Topic, s.Group, f.partition)
+		return err
+	})
+}
+
+// handOn returns the message that tells the next owner of the partition that the key of h has
+// failed; nil: there is none to store.
+func (f *feed) handOn(h *Hold, reason string) *backend.Message {
+	if f.failed == nil || reason == ReasonKeyFailed {
+		return nil
+	}
+	s := f.sub
+	s.book.lock()
+	key, ok := h.OrderKey()
+	s.book.unlock()
+	if !ok {
+		return nil
+	}
+	m, full := f.failed.Message(key)
+	if full {
+		f.full.Do(func() {
+			s.notifier.noticed(backend.Notice{Topic: f.topic, Group: s.Group, Text: fmt.Sprintf(
+				"more than %d keys have failed for good: the later ones hold for the present owner of the partition alone; ReleaseKey makes room", partition.MostFailed)})
+		})
+	}
+	return m
+}
+
 // ReleaseKey ends the effect of FailAll on key: the handler gets later events of key again.
 // It reports whether FailAll had an effect on key.
 func (s *Subscription) ReleaseKey(key string) bool {
 	s.book.lock()
-	defer s.book.unlock()
-	return s.book.ReleaseKey(key)
+	had := s.book.ReleaseKey(key)
+	s.book.unlock()
+	if had && s.owns() {
+		for _, f := range s.feeds.all() {
+			f.release(key)
+		}
+	}
+	return had
+}
+
+// releaseTime is how long ReleaseKey waits for the broker at most.
+const releaseTime = 10 * time.Second
+
+// release lets the next owner of the partition handle events of key, too.
+func (f *feed) release(key string) {
+	if f.failed == nil {
+		return
+	}
+	s := f.sub
+	ctx, cancel := context.WithTimeout(s.live, releaseTime)
+	defer cancel()
+	for again := newBackoff(); ; {
+		err := driving("Remove", func() error { return f.failed.Release(ctx, key) })
+		if err == nil {
+			return
+		}
+		if passes(err) && sleep(ctx, again.NextBackOff()) {
+			continue
+		}
+		s.notifier.failed(observer.DeadLettering, f.about(), 1, fmt.Errorf("the next owner of partition %d will know the released key as failed: %w", f.partition, err))
+		return
+	}
 }
 
 // FailedKeys returns the keys of which an event has failed for good (FailAll), sorted.

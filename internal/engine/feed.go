@@ -33,14 +33,16 @@ type feed struct {
 	gathers bool // acknowledgements wait for a flush; the book's lock guards it
 	ended   bool // it has ended; the lock of the status guards it
 
-	partition int                // its number, if it is one
-	claim     *partition.Claim   // its ownership; nil: it is not shared
+	partition int                   // its number, if it is one
+	claim     *partition.Claim      // its ownership; nil: it is not shared
+	failed    *partition.FailedKeys // that its owners hand on; nil: they hand on none
 	stop      context.CancelFunc // ends the fetcher of a partition
 	fetched   chan struct{}      // closed when the fetcher of a partition has ended
 	emptied   chan struct{}      // closed when a partition that ends has no Hold any more
 	empty     sync.Once          // closes emptied
 	parts     sync.Once          // starts leave
 	left      sync.Once          // calls Engine.leaveTopic
+	full      sync.Once          // tells that not all failed keys are handed on
 }
 
 func newFeed(s *Subscription, topic string, start backend.Start, found bool) *feed {
@@ -77,9 +79,15 @@ func (f *feed) open(ctx context.Context) error {
 	if err := f.sub.check(a); err != nil {
 		return errors.Join(err, a.close())
 	}
+	if err := f.inherit(ctx); err != nil {
+		return errors.Join(err, a.close())
+	}
 	f.attachment.Store(a)
 	f.sub.book.lock()
 	f.sub.book.Add(a.book)
+	if f.failed != nil {
+		a.book.FailKeys(f.failed.Keys()...)
+	}
 	if f.claim != nil {
 		f.sub.book.Gather(a.book)
 	}

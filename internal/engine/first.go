@@ -71,8 +71,7 @@ func (fs *firsts) do(f *first) error {
 		if err == nil {
 			return nil
 		}
-		passes := errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
-		if !passes || !sleep(fs.ctx, again.NextBackOff()) {
+		if !passes(err) || !sleep(fs.ctx, again.NextBackOff()) {
 			return &unsentError{err}
 		}
 	}

@@ -128,7 +128,7 @@ func (f *fetcher) tell(err error) {
 // rest waits for d after err, the error of a call. If the broker could not be reached, rest
 // ends early when another call of the bus succeeds. It returns false if a drain has begun.
 func (f *fetcher) rest(err error, d time.Duration) bool {
-	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) {
+	if passes(err) {
 		return f.sub.engine.outage.Sleep(f.ctx, d)
 	}
 	return sleep(f.ctx, d)

@@ -235,6 +235,22 @@ func (x *order) FailKey(h *Hold) {
 	}
 }
 
+// FailKeys records that messages with these keys failed for good, before s has any message.
+func (s *Source) FailKeys(keys ...string) {
+	for _, key := range keys {
+		s.lanes[key] = &lane{key: key, source: s, failed: true}
+	}
+}
+
+// OrderKey returns the key of the messages of which h is one: with Total it is empty. ok is
+// false if h waits for no other message.
+func (h *Hold) OrderKey() (key string, ok bool) {
+	if h.lane == nil {
+		return "", false
+	}
+	return h.lane.key, true
+}
+
 // KeyFailed reports whether an earlier message of the key of h failed for good.
 func (h *Hold) KeyFailed() bool { return h.lane != nil && h.lane.failed }
 

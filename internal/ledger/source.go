@@ -60,7 +60,7 @@ func (x *intake) Replace(old, s *Source, fresh bool, why error) (lost int) {
 			old.resolve(n.stubs[0])
 		}
 		if n.failed {
-			s.lanes[key] = &lane{key: key, source: s, failed: true}
+			s.FailKeys(key)
 		}
 	}
 	old.memory = s.memory

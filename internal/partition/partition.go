@@ -1,11 +1,12 @@
 // Package partition divides a topic into partitions, and the partitions among the members of a
 // group.
 //
-// Partition i of a topic is a topic of its own, Topic(topic, i). Three more topics belong to it:
+// Partition i of a topic is a topic of its own, Topic(topic, i). More topics belong to it:
 //
 //	NumberTopic   its first message says how many partitions there are (number.go)
 //	OwnersTopic   has a token for each partition, which is never settled (tokens.go)
 //	MembersTopic  has one message of each present member (roster.go)
+//	FailedTopic   has the keys that have failed for good, if there are any (failed.go)
 //
 // A member owns a partition of a group while it has the lease of the group's delivery of the
 // token. A Claim (claim.go) says how long that is certain. A Coordinator (coordinator.go) takes,
@@ -45,6 +46,9 @@ func OwnersTopic(topic string) string { return topic + "." + shared + ".owners" 
 
 // MembersTopic returns the name of the topic that has the members of the groups of topic.
 func MembersTopic(topic string) string { return topic + "." + shared + ".members" }
+
+// FailedTopic returns the name of the topic that has the failed keys of topic.
+func FailedTopic(topic string) string { return topic + "." + shared + ".failed" }
 
 // Reserves reports whether p, a part of a name, is of a topic that this package makes.
 func Reserves(p string) bool {

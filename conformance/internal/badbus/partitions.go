@@ -42,6 +42,9 @@ var dividing = []Saboteur{
 			}
 			return func(s backend.Source) backend.Source { return &uncounted{s} }
 		}),
+	}, {
+		Name: "bus-forgets-failed-keys", Breaks: "what has failed is the business of its owner",
+		backend: func(b backend.Backend) backend.Backend { return &keyless{b} },
 	},
 }
 
@@ -79,4 +82,16 @@ func (u *uncounted) Receive(ctx context.Context, max int, maxBytes int64) ([]bac
 		ds[i].Attempt = 1
 	}
 	return ds, err
+}
+
+// A keyless backend has no failed keys of partitions.
+type keyless struct{ backend.Backend }
+
+func (k *keyless) Unwrap() backend.Backend { return k.Backend }
+
+func (k *keyless) Read(ctx context.Context, topic string, from backend.Start, max int) ([]backend.Message, error) {
+	if strings.HasSuffix(topic, ".partitions.failed") {
+		return nil, backend.ErrGone
+	}
+	return backend.Read(ctx, k.Backend, topic, from, max)
 }

@@ -217,7 +217,9 @@ func (g *partitioned) options() eventbus.Options {
 }
 
 // join adds a member, with a backend of its own if there can be one.
-func (g *partitioned) join(h eventbus.Handler) *partitionMember {
+func (g *partitioned) join(h eventbus.Handler) *partitionMember { return g.joinWith(eventbus.SubscribeOptions{}, h) }
+
+func (g *partitioned) joinWith(o eventbus.SubscribeOptions, h eventbus.Handler) *partitionMember {
 	g.Helper()
 	g.joined++
 	b := g.Backend
@@ -227,7 +229,8 @@ func (g *partitioned) join(h eventbus.Handler) *partitionMember {
 	m := &partitionMember{Process: &process.Process{Backend: b}, name: fmt.Sprintf("member-%d", g.joined)}
 	g.Cleanup(m.Thaw)
 	bus := g.OtherBus(m.Process, g.options())
-	m.sub = g.MemberOn(bus, m.name, eventbus.SubscribeOptions{Lease: g.lease, Concurrency: 4}, m.within(h))
+	o.Lease, o.Concurrency = g.lease, 4
+	m.sub = g.MemberOn(bus, m.name, o, m.within(h))
 	g.members, g.all = append(g.members, m), append(g.all, m)
 	return m
 }

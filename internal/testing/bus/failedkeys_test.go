@@ -1,0 +1,195 @@
+package bus_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// An event whose key cannot be handed on is not acknowledged, and the state names the topic, with a
+// dead-letter topic and without one.
+func TestFailedKeysAreStoredBeforeTheAcknowledgement(t *testing.T) {
+	for _, deadLetter := range []string{"orders.dead", eventbus.DiscardDeadLetters} {
+		t.Run(deadLetter, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &keyless{Backend: inmemory.New(inmemory.Options{})}
+				b.denies.Store(true)
+				first := openFailing(t, b, deadLetter)
+				require.NoError(t, first.Publish(t.Context(), "orders", &eventbus.Event{ID: "bad", Key: "k"}))
+				time.Sleep(time.Minute)
+				state, err := first.sub.State()
+				require.Equal(t, observer.Degraded, state)
+				require.ErrorContains(t, err, "dead letters cannot be stored in")
+				stats, err := first.sub.Stats(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, int64(1), stats.InFlight, "the event is not acknowledged")
+				b.denies.Store(false)
+				time.Sleep(5 * time.Second)
+				state, err = first.sub.State()
+				require.NoError(t, err)
+				require.Equal(t, observer.Running, state)
+				stats, err = first.sub.Stats(t.Context())
+				require.NoError(t, err)
+				require.Zero(t, stats.InFlight)
+				require.NoError(t, first.Shutdown(t.Context()))
+
+				second := openFailing(t, b, deadLetter)
+				require.NoError(t, second.Publish(t.Context(), "orders", &eventbus.Event{ID: "later", Key: "k"}, &eventbus.Event{ID: "fine", Key: "other"}))
+				time.Sleep(10 * time.Second)
+				require.Equal(t, []string{"fine"}, second.runs())
+				require.Equal(t, []string{"k"}, second.sub.FailedKeys())
+				require.NoError(t, second.Shutdown(t.Context()))
+			})
+		})
+	}
+}
+
+// ReleaseKey while the broker cannot remove the key ends in time and tells of it.
+func TestReleaseOfAFailedKeyIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &keyless{Backend: inmemory.New(inmemory.Options{})}
+		first := openFailing(t, b, "")
+		require.NoError(t, first.Publish(t.Context(), "orders", &eventbus.Event{ID: "bad", Key: "k"}))
+		time.Sleep(5 * time.Second)
+		b.denies.Store(true)
+		began := time.Now()
+		require.True(t, first.sub.ReleaseKey("k"))
+		require.LessOrEqual(t, time.Since(began), 10*time.Second)
+		synctest.Wait()
+		require.Contains(t, strings.Join(first.failures(), "\n"), "the next owner of partition 0 will know the released key as failed")
+		require.NotContains(t, strings.Join(first.failures(), "\n"), "\"k\"", "keys may be private")
+		require.NoError(t, first.Publish(t.Context(), "orders", &eventbus.Event{ID: "again", Key: "k"}))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []string{"bad", "again"}, first.runs())
+		require.NoError(t, first.Shutdown(t.Context()))
+		b.denies.Store(false)
+
+		second := openFailing(t, b, "")
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []string{"k"}, second.sub.FailedKeys())
+		require.True(t, second.sub.ReleaseKey("k"))
+		require.NoError(t, second.Shutdown(t.Context()))
+		third := openFailing(t, b, "")
+		time.Sleep(10 * time.Second)
+		require.Empty(t, third.sub.FailedKeys())
+		require.NoError(t, third.Shutdown(t.Context()))
+	})
+}
+
+// More keys than an owner hands on hold for this owner alone. A notice says so once.
+func TestTooManyFailedKeysAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		first := openFailing(t, b, "")
+		for i := range 1010 {
+			require.NoError(t, first.Publish(t.Context(), "orders", &eventbus.Event{ID: fmt.Sprintf("bad-%d", i), Key: fmt.Sprint("key ", i)}))
+		}
+		time.Sleep(30 * time.Second)
+		require.Len(t, first.sub.FailedKeys(), 1010)
+		require.Equal(t, 1, strings.Count(strings.Join(first.notices(), "\n"), "more than 1000 keys have failed for good"))
+		require.NoError(t, first.Shutdown(t.Context()))
+		second := openFailing(t, b, "")
+		time.Sleep(10 * time.Second)
+		require.Len(t, second.sub.FailedKeys(), 1000)
+		require.NoError(t, second.Shutdown(t.Context()))
+	})
+}
+
+// A failingMember is a member of a group with FailAll, in a topic with one partition. Events whose
+// ID begins with "bad" fail.
+type failingMember struct {
+	*eventbus.Bus
+	sub *eventbus.Subscription
+
+	mu            sync.Mutex
+	ran           []string
+	failed, notes []string
+}
+
+func openFailing(t *testing.T, b backend.Backend, deadLetter string) *failingMember {
+	m := &failingMember{}
+	add := func(to *[]string, text string) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		*to = append(*to, text)
+	}
+	var err error
+	m.Bus, err = eventbus.New(lentBackend{b}, eventbus.Options{
+		Observer: observer.Observer{
+			Failed:  func(f observer.Failed) { add(&m.failed, f.Err.Error()) },
+			Noticed: func(n observer.Noticed) { add(&m.notes, n.Text) },
+		},
+		Topics: map[string]eventbus.TopicOptions{"orders": {Partitions: 1}},
+	})
+	require.NoError(t, err)
+	m.sub, err = m.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{
+		Group: "g", OnFailure: eventbus.FailAll, DeadLetter: deadLetter, Retry: eventbus.Retry{MaxAttempts: 1},
+	}, func(_ context.Context, d *eventbus.Delivery) error {
+		add(&m.ran, d.ID)
+		if strings.HasPrefix(d.ID, "bad") {
+			return errors.New("bad")
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return m
+}
+
+func (m *failingMember) runs() []string     { return m.copy(&m.ran) }
+func (m *failingMember) failures() []string { return m.copy(&m.failed) }
+func (m *failingMember) notices() []string  { return m.copy(&m.notes) }
+
+func (m *failingMember) copy(of *[]string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(*of)
+}
+
+// A lentBackend stays open after Close.
+type lentBackend struct{ backend.Backend }
+
+func (l lentBackend) Unwrap() backend.Backend { return l.Backend }
+func (lentBackend) Close() error              { return nil }
+
+// A keyless backend may refuse to store and to remove failed keys.
+type keyless struct {
+	*inmemory.Backend
+	denies atomic.Bool
+}
+
+func (k *keyless) refuses(topic string) bool {
+	return k.denies.Load() && strings.HasSuffix(topic, ".partitions.failed")
+}
+
+func (k *keyless) Publish(ctx context.Context, ms []*backend.Message) error {
+	errs := make([]error, len(ms))
+	for i, m := range ms {
+		if k.refuses(m.Topic) {
+			errs[i] = backend.ErrDenied
+		} else {
+			errs[i] = k.Backend.Publish(ctx, []*backend.Message{m})
+		}
+	}
+	return backend.AsBatchError(errs)
+}
+
+func (k *keyless) Remove(ctx context.Context, topic string, positions []string) error {
+	if k.refuses(topic) {
+		return backend.ErrDenied
+	}
+	return k.Backend.Remove(ctx, topic, positions)
+}
