@@ -36,13 +36,13 @@ type feed struct {
 	partition int                   // its number, if it is one
 	claim     *partition.Claim      // its ownership; nil: it is not shared
 	failed    *partition.FailedKeys // that its owners hand on; nil: they hand on none
-	stop      context.CancelFunc // ends the fetcher of a partition
-	fetched   chan struct{}      // closed when the fetcher of a partition has ended
-	emptied   chan struct{}      // closed when a partition that ends has no Hold any more
-	empty     sync.Once          // closes emptied
-	parts     sync.Once          // starts leave
-	left      sync.Once          // calls Engine.leaveTopic
-	full      sync.Once          // tells that not all failed keys are handed on
+	stop      context.CancelFunc    // ends the fetcher of a partition
+	fetched   chan struct{}         // closed when the fetcher of a partition has ended
+	emptied   chan struct{}         // closed when a partition that ends has no Hold any more
+	empty     sync.Once             // closes emptied
+	parts     sync.Once             // starts leave
+	left      sync.Once             // calls Engine.leaveTopic
+	full      sync.Once             // tells that not all failed keys are handed on
 }
 
 func newFeed(s *Subscription, topic string, start backend.Start, found bool) *feed {

@@ -36,16 +36,21 @@ func (x *crew) hasWork() bool {
 	return true
 }
 
-// pickAny takes the next Hold to run of the sources in turn. It starts no Hold whose lease
-// has ended.
+// rotate makes the next source the first of the lines. Each slice and each batch begins with
+// another source, and has Holds of a second one only if the first has no more. So the settler of
+// a source gets many Holds at a time.
+func rotate(lines []*Source) {
+	if len(lines) > 1 {
+		first := lines[0]
+		lines[copy(lines, lines[1:])] = first
+	}
+}
+
+// pickAny takes the next Hold to run. It starts no Hold whose lease has ended.
 func (x *crew) pickAny() (picked *Hold) {
 	l := x.ledger
 	var expired []*Hold // lost afterwards, because Lose changes lines
-	lines := l.lining()
-	for range lines {
-		s, last := lines[0], len(lines)-1
-		copy(lines, lines[1:])
-		lines[last] = s
+	for _, s := range l.lining() {
 		for picked = l.pick(s); picked != nil && picked.until <= l.Now; picked = l.pick(s) {
 			expired = append(expired, picked)
 		}
@@ -106,6 +111,7 @@ func (x *crew) takeSlice(w *Worker) (hs []*Hold) {
 	}
 	clear(lanes)
 	w.lanes = lanes
+	rotate(l.lines)
 	return hs
 }
 
@@ -168,5 +174,6 @@ func (x *crew) takeBatch(w *Worker) (hs []*Hold) {
 			break
 		}
 	}
+	rotate(l.lines)
 	return hs
 }

@@ -185,8 +185,7 @@ var partitionLaws = []law.Law{
 	},
 }
 
-// A partitioned is a group of a topic with partitions, whose members are in processes of their
-// own.
+// A partitioned is a group of a topic with partitions. Each member has a process of its own.
 type partitioned struct {
 	*buslaw.Env
 	n, joined int
@@ -217,7 +216,9 @@ func (g *partitioned) options() eventbus.Options {
 }
 
 // join adds a member, with a backend of its own if there can be one.
-func (g *partitioned) join(h eventbus.Handler) *partitionMember { return g.joinWith(eventbus.SubscribeOptions{}, h) }
+func (g *partitioned) join(h eventbus.Handler) *partitionMember {
+	return g.joinWith(eventbus.SubscribeOptions{}, h)
+}
 
 func (g *partitioned) joinWith(o eventbus.SubscribeOptions, h eventbus.Handler) *partitionMember {
 	g.Helper()
