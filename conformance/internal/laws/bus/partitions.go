@@ -302,7 +302,7 @@ func (g *partitioned) handled(r *buslaw.Recorder) int {
 // ordered checks that no event began before all earlier events of its key were handled.
 func (g *partitioned) ordered() {
 	g.Helper()
-	first := map[string]time.Time{} // by ID: when it was handled for the first time
+	first := map[string]buslaw.Handling{} // by ID: the first run that has handled it
 	runs := g.Recorder.All(g.names()...)
 	byKey := map[string][]string{}
 	for _, h := range runs {
@@ -310,20 +310,19 @@ func (g *partitioned) ordered() {
 		if !slices.Contains(byKey[d.Key], d.ID) {
 			byKey[d.Key] = append(byKey[d.Key], d.ID)
 		}
-		if at, has := first[d.ID]; h.Err == nil && h.Cause == nil && !h.Ended.IsZero() && (!has || h.Ended.Before(at)) {
-			first[d.ID] = h.Ended
+		if f, has := first[d.ID]; h.Err == nil && h.Cause == nil && !h.Ended.IsZero() && (!has || h.Ended.Before(f.Ended)) {
+			first[d.ID] = h
 		}
 	}
-	for key := range byKey {
-		slices.Sort(byKey[key])
-	}
 	for _, h := range runs {
+		slices.Sort(byKey[h.Delivery.Key])
 		for _, before := range byKey[h.Delivery.Key] {
 			if before >= h.Delivery.ID {
 				break
 			}
-			if at, has := first[before]; h.Cause == nil && (!has || at.After(h.Began)) {
-				g.Failf("%s began %s of %s at %v, and %s was handled at %v", h.Name, h.Delivery.ID, h.Delivery.Key, h.Began, before, at)
+			if f, has := first[before]; h.Cause == nil && (!has || f.Ended.After(h.Began)) {
+				g.Failf("%s began %s of %s at %v, as owner %d, and %s ran at %s from %v to %v, attempt %d, owner %d",
+					h.Name, h.Delivery.ID, h.Delivery.Key, h.Began, h.Delivery.Epoch, before, f.Name, f.Began, f.Ended, f.Delivery.Attempt, f.Delivery.Epoch)
 			}
 		}
 	}
