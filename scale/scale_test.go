@@ -3,6 +3,7 @@ package scale_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,6 +64,13 @@ func (g *group) set(change func(g *group)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	change(g)
+}
+
+// steps returns a copy of the trace.
+func (g *group) steps() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.trace)
 }
 
 // run scales g while script changes its lag. It returns the decisions.
@@ -178,16 +186,16 @@ func TestBrokerAway(t *testing.T) {
 			time.Sleep(12 * time.Second) // it has wanted Up for 5 s
 			g.set(func(g *group) { g.err = backend.ErrUnavailable })
 			time.Sleep(10 * time.Minute)
-			require.Empty(t, g.trace)
+			require.Empty(t, g.steps())
 			g.set(func(g *group) { g.err = nil })
 			time.Sleep(12 * time.Second)
-			require.Empty(t, g.trace, "for 10 s so far")
+			require.Empty(t, g.steps(), "for 10 s so far")
 			time.Sleep(5 * time.Second)
-			require.Equal(t, []int{2}, g.trace)
+			require.Equal(t, []int{2}, g.steps())
 			g.set(func(g *group) { g.err, g.stats.Lag = backend.ErrUnavailable, 0 })
 			time.Sleep(10 * time.Minute)
 		})
-		require.Equal(t, []int{2}, g.trace)
+		require.Equal(t, []int{2}, g.steps())
 		failed := 0
 		for _, d := range all {
 			if d.Err != nil {
