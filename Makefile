@@ -10,7 +10,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover brokers clean bench-replay
+.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover brokers clean bench-replay bench-scaling
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ bench-doc: bench bench-curves bench-plot ## all of docs/PERFORMANCE.md that is m
 
 bench-replay: brokers ## a group gets a million kept events again, from a time on, on Redis and NATS; about 5 minutes
 	cd benchmarks && go run ./replay
+
+bench-scaling: brokers ## package scale follows a backlog of 50,000 events from 1 handler to 16 and back, on Redis and NATS; two minutes; draws docs/scaling.svg
+	cd benchmarks && go run ./scaling -svg ../docs/scaling.svg
 
 bench-outbox: brokers ## the relay of the outbox beside Watermill's forwarder, from Postgres to Redis
 	cd benchmarks && go run ./outbox

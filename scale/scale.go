@@ -6,7 +6,8 @@
 //
 // Every process scales its own member of the group by the backlog of the whole group. With
 // several processes each adds handlers until the backlog shrinks. To add processes, let the
-// platform scale by the metric eventbus.group.lag: docs/scaling.md.
+// platform scale by the metric eventbus.group.lag. docs/scaling.md shows how, and when a
+// limiter.Adaptive is the better choice. Its figure is the course of a backlog of 50,000 events.
 package scale
 
 import (
@@ -71,7 +72,8 @@ func (c Change) String() string {
 }
 
 // A Strategy decides from each sample of one group, in the order of their times. A strategy that
-// remembers samples needs a new value for each group. why is a short text for the operator.
+// remembers samples needs a new value for each group. why is a short text for the operator. An
+// [Autoscaler] does not carry out a Down while the lag is unknown.
 type Strategy interface {
 	Decide(s Sample) (c Change, why string)
 }
@@ -84,7 +86,8 @@ type Backlog struct {
 	Oldest time.Duration // also add if the oldest event is older; default: no bound
 }
 
-// Decide implements [Strategy]. While the lag is unknown, no handler is removed.
+// Decide implements [Strategy]. With an unknown lag, or with no more than the least number of
+// handlers, it never wants Down.
 func (b Backlog) Decide(s Sample) (Change, string) {
 	up, down := b.Up, b.Down
 	if up == 0 {
@@ -101,14 +104,15 @@ func (b Backlog) Decide(s Sample) (Change, string) {
 		return Stay, "the lag is unknown"
 	case float64(s.Lag) > most:
 		return Up, fmt.Sprintf("the lag is %d, more than %g for %d handlers", s.Lag, most, s.Handlers)
-	case float64(s.Lag) < least:
+	case float64(s.Lag) < least && s.Handlers > s.Least:
 		return Down, fmt.Sprintf("the lag is %d, less than %g for %d handlers", s.Lag, least, s.Handlers)
 	}
 	return Stay, fmt.Sprintf("the lag is %d for %d handlers", s.Lag, s.Handlers)
 }
 
 // Stabilized returns a strategy for one group that wants a change only after next has wanted it
-// for the time of hysteresis without a break, and at least a cooldown after its last change.
+// for the time of hysteresis without a break, and at least a cooldown after its last change. A
+// wish that was not carried out, such as Up at the bound, delays only the same wish.
 func Stabilized(next Strategy, hysteresis, cooldown time.Duration) Strategy {
 	return &stabilized{next: next, hysteresis: hysteresis, cooldown: cooldown}
 }
@@ -117,9 +121,11 @@ type stabilized struct {
 	next                 Strategy
 	hysteresis, cooldown time.Duration
 
-	wants   Change
-	since   time.Time // when next began to want it
-	changed time.Time // zero: no change yet
+	wants    Change
+	since    time.Time // when next began to want it
+	changed  time.Time // zero: no change yet
+	change   Change    // the last one
+	handlers int       // before the last change
 }
 
 func (s *stabilized) Decide(sample Sample) (Change, string) {
@@ -132,11 +138,19 @@ func (s *stabilized) Decide(sample Sample) (Change, string) {
 		return Stay, why
 	case sample.At.Sub(s.since) < s.hysteresis:
 		return Stay, fmt.Sprintf("%s, for %v so far", why, sample.At.Sub(s.since))
-	case !s.changed.IsZero() && sample.At.Sub(s.changed) < s.cooldown:
+	case s.cools(c, sample):
 		return Stay, fmt.Sprintf("%s, and the last change was %v ago", why, sample.At.Sub(s.changed))
 	}
-	s.changed = sample.At
+	s.changed, s.change, s.handlers = sample.At, c, sample.Handlers
 	return c, why
+}
+
+// cools reports whether it is too soon after the last change for the change c.
+func (s *stabilized) cools(c Change, sample Sample) bool {
+	if s.changed.IsZero() || sample.At.Sub(s.changed) >= s.cooldown {
+		return false
+	}
+	return c == s.change || sample.Handlers != s.handlers
 }
 
 // A Decision is a change that an [Autoscaler] has made or could not make, and its reason.
@@ -144,7 +158,7 @@ type Decision struct {
 	Topic, Group string
 	Sample       Sample
 	Change       Change
-	Done         bool   // false: the group is at its bound, or no handler is idle
+	Done         bool   // false: the group is at its bound, no handler is idle, or Down was wanted with an unknown lag
 	Why          string // with the figures
 	Err          error  // why the group could not be described; then Change is Stay
 }
@@ -203,7 +217,7 @@ func (a Autoscaler) look(ctx context.Context, g Group, s Strategy) {
 	case Up:
 		d.Done = g.ScaleUp()
 	case Down:
-		d.Done = g.ScaleDown()
+		d.Done = d.Sample.Lag != Unknown && g.ScaleDown()
 	}
 	if a.Decided != nil && ctx.Err() == nil && (d.Change != Stay || d.Err != nil) {
 		a.Decided(d)

@@ -3,6 +3,7 @@ package scale_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -63,6 +64,13 @@ func (g *group) set(change func(g *group)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	change(g)
+}
+
+// steps returns a copy of the trace.
+func (g *group) steps() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.trace)
 }
 
 // run scales g while script changes its lag. It returns the decisions.
@@ -165,6 +173,85 @@ func TestUnknown(t *testing.T) {
 		require.ErrorIs(t, all[0].Err, backend.ErrUnavailable)
 		require.Equal(t, scale.Stay, all[0].Change)
 		require.True(t, strings.HasPrefix(all[len(all)-1].Why, "the oldest event waits for 2m"), all[len(all)-1].Why)
+	})
+}
+
+// A broker that is away for long changes nothing, and each look is told. When it is back, the
+// hysteresis begins anew.
+func TestBrokerAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(3)
+		all := run(t, g, scale.Autoscaler{}, func() {
+			g.set(func(g *group) { g.stats.Lag = 1000 })
+			time.Sleep(12 * time.Second) // it has wanted Up for 5 s
+			g.set(func(g *group) { g.err = backend.ErrUnavailable })
+			time.Sleep(10 * time.Minute)
+			require.Empty(t, g.steps())
+			g.set(func(g *group) { g.err = nil })
+			time.Sleep(12 * time.Second)
+			require.Empty(t, g.steps(), "for 10 s so far")
+			time.Sleep(5 * time.Second)
+			require.Equal(t, []int{2}, g.steps())
+			g.set(func(g *group) { g.err, g.stats.Lag = backend.ErrUnavailable, 0 })
+			time.Sleep(10 * time.Minute)
+		})
+		require.Equal(t, []int{2}, g.steps())
+		failed := 0
+		for _, d := range all {
+			if d.Err != nil {
+				require.Equal(t, scale.Stay, d.Change)
+				require.EqualValues(t, scale.Unknown, d.Sample.Lag)
+				failed++
+			}
+		}
+		require.Equal(t, 240, failed, "two times ten minutes, each 5 s")
+	})
+}
+
+// A strategy that takes an unknown lag for a small one removes no handler, and the decision says so.
+func TestUnknownLagNeverScalesDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(3)
+		g.now, g.stats.Lag = 3, scale.Unknown
+		all := run(t, g, scale.Autoscaler{Strategy: func(scale.Group) scale.Strategy { return careless{} }}, func() {
+			time.Sleep(time.Minute)
+		})
+		require.Empty(t, g.trace)
+		require.NotEmpty(t, all)
+		for _, d := range all {
+			require.Equal(t, scale.Down, d.Change)
+			require.False(t, d.Done)
+		}
+	})
+}
+
+// careless wants Down if the lag is less than 10.
+type careless struct{}
+
+func (careless) Decide(s scale.Sample) (scale.Change, string) {
+	if s.Lag < 10 {
+		return scale.Down, "the lag is small"
+	}
+	return scale.Stay, ""
+}
+
+// A group that was idle at its least number of handlers tells nothing, and follows a burst after
+// the hysteresis alone. After a wish that the bound refused, the opposite one waits no longer either.
+func TestRefusedWishes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(2)
+		all := run(t, g, scale.Autoscaler{}, func() {
+			time.Sleep(601 * time.Second)
+			g.set(func(g *group) { g.stats.Lag = 1000 })
+			time.Sleep(47 * time.Second) // one more handler after 615 s, and after 645 s the bound refuses another one
+			g.set(func(g *group) { g.stats.Lag = 0 })
+			time.Sleep(time.Minute)
+		})
+		require.Equal(t, []int{2, 1}, g.trace)
+		require.Len(t, all, 3)
+		require.False(t, all[1].Done)
+		require.Equal(t, 10*time.Minute+15*time.Second, g.changed[0], "the lag is seen after 605 s, and 10 s of hysteresis follow")
+		require.Equal(t, 11*time.Minute, g.changed[1], "and after 650 s")
 	})
 }
 

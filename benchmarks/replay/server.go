@@ -4,23 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/seed41896749/eventbus/benchmarks/internal/broker"
 )
 
 // A server is a broker of one kind on this machine, which ends with the measurement.
 type server struct {
-	url   string
-	dir   string
-	cmd   *exec.Cmd     // nil: the broker is in this process
-	redis *redis.Client // nil: it is no Redis
+	url     string
+	process *broker.Server // nil: the broker is in this process
+	redis   *redis.Client  // nil: it is no Redis
 
 	phases []slow // one for each phase of a run, of the best run
 }
@@ -55,78 +51,25 @@ func (s *server) check(most time.Duration) error {
 }
 
 func start(ctx context.Context, name string) (s *server, err error) {
-	dir, err := os.MkdirTemp("", "replay")
+	if name == "mem" {
+		return &server{url: "mem:?max_messages=100000000&max_bytes=16GiB"}, nil
+	}
+	var logged []string
+	if name == "redis" { // it logs each command of more than 100 µs
+		logged = []string{"--slowlog-log-slower-than", "100", "--slowlog-max-len", "1000000"}
+	}
+	process, err := broker.Start(ctx, name, logged...)
 	if err != nil {
 		return nil, err
 	}
-	s = &server{dir: dir}
+	s = &server{url: process.URL, process: process}
 	switch name {
 	case "redis":
-		err = s.startRedis(ctx)
+		s.redis = redis.NewClient(&redis.Options{Addr: process.Addr, Protocol: 2, DisableIdentity: true})
 	case "nats":
-		err = s.startNATS(ctx)
-	case "mem":
-		s.url = "mem:?max_messages=100000000&max_bytes=16GiB"
-	default:
-		err = errors.New("is no broker that this program knows")
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.stop())
+		s.url += "?max_bytes=16GiB" // a million events need more than the 256 MiB that the bus allows by default
 	}
 	return s, nil
-}
-
-// startRedis starts a Redis without a file, which logs each command of more than 100 µs.
-func (s *server) startRedis(ctx context.Context) error {
-	port, err := freePort(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.run("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", s.dir,
-		"--slowlog-log-slower-than", "100", "--slowlog-max-len", "1000000"); err != nil {
-		return err
-	}
-	s.url = "redis://" + net.JoinHostPort("127.0.0.1", port)
-	s.redis = redis.NewClient(&redis.Options{Addr: net.JoinHostPort("127.0.0.1", port), Protocol: 2, DisableIdentity: true})
-	return until(ctx, func() error { return s.redis.Ping(ctx).Err() })
-}
-
-// startNATS starts a NATS with a file. A stream of a million events needs more than the 256 MiB that
-// the bus allows by default.
-func (s *server) startNATS(ctx context.Context) error {
-	path := filepath.Join("..", ".bin", "nats-server") // of make
-	if _, err := os.Stat(path); err != nil {
-		path = "nats-server"
-	}
-	port, err := freePort(ctx)
-	if err != nil {
-		return err
-	}
-	config := filepath.Join(s.dir, "config")
-	text := fmt.Sprintf("jetstream { store_dir: %q, max_file_store: 8TB }\n", filepath.Join(s.dir, "data"))
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return err
-	}
-	if err := s.run(path, "-c", config, "-a", "127.0.0.1", "-p", port, "-l", filepath.Join(s.dir, "log")); err != nil {
-		return err
-	}
-	s.url = "nats://" + net.JoinHostPort("127.0.0.1", port) + "?max_bytes=16GiB"
-	return until(ctx, func() error {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
-		if err != nil {
-			return err
-		}
-		return c.Close()
-	})
-}
-
-func (s *server) run(path string, args ...string) error {
-	cmd := exec.Command(path, args...) //nolint:noctx // it ends by stop
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	s.cmd = cmd
-	return nil
 }
 
 // begin begins a phase of the program: the server forgets the commands of before.
@@ -170,34 +113,12 @@ func title(args []string) (text string) {
 	return text
 }
 
-func (s *server) stop() error {
-	var err error
+func (s *server) stop() (err error) {
 	if s.redis != nil {
 		err = s.redis.Close()
 	}
-	if s.cmd != nil {
-		err = errors.Join(err, s.cmd.Process.Signal(syscall.SIGTERM))
-		_ = s.cmd.Wait() // its exit status does not matter
+	if s.process != nil {
+		err = errors.Join(err, s.process.Stop())
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
-}
-
-func freePort(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, errors.Join(err, l.Close())
-}
-
-// until calls f until it returns nil, for 10 seconds at most.
-func until(ctx context.Context, f func() error) error {
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		err := f()
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-		pause(ctx)
-	}
+	return err
 }

@@ -63,7 +63,7 @@ func anchors(text string) (all []string) {
 }
 
 // taught are the pages whose Go blocks must be compiled code.
-var taught = []string{"README.md", "docs/getting-started.md", "docs/recipes.md", "docs/retention.md", "docs/groups.md"}
+var taught = []string{"README.md", "docs/getting-started.md", "docs/recipes.md", "docs/retention.md", "docs/groups.md", "docs/scaling.md"}
 
 // Every Go block of these pages is in a Go file of the project, line by line.
 func TestBlocksAreCompiled(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/scale"
 )
 
@@ -51,6 +53,60 @@ func TestAutoscaler(t *testing.T) {
 		stop()
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
 	})
+}
+
+// The Autoscaler adds handlers while the backlog is long, whatever the service behind them bears. An
+// Adaptive keeps their runs at the number that the service bears, which is four here.
+func TestAutoscalerWithAdaptive(t *testing.T) {
+	for name, c := range map[string]struct {
+		limited     bool
+		least, most int64 // runs at the same time, after the first five minutes
+	}{
+		"without a limiter": {false, 16, 16},
+		"adaptive":          {true, 4, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+				require.NoError(t, err)
+				options := eventbus.SubscribeOptions{Group: "billing", MaxConcurrency: 16}
+				if c.limited {
+					options.Limiter = limiter.NewAdaptive(1, 16)
+				}
+				var running, most atomic.Int64
+				s, err := bus.Subscribe(t.Context(), "orders", options,
+					func(context.Context, *eventbus.Delivery) error {
+						now := running.Add(1)
+						defer running.Add(-1)
+						most.Store(max(most.Load(), now))
+						time.Sleep(100 * time.Millisecond * time.Duration(max(now-3, 1)))
+						return nil
+					})
+				require.NoError(t, err)
+				events := make([]*eventbus.Event, 20_000)
+				for i := range events {
+					events[i] = &eventbus.Event{Payload: fmt.Appendf(nil, "%d", i)}
+				}
+				for part := range slices.Chunk(events, 500) {
+					require.NoError(t, bus.Publish(t.Context(), "orders", part...))
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				go scale.Autoscaler{Strategy: func(scale.Group) scale.Strategy {
+					return scale.Stabilized(scale.Backlog{}, 5*time.Second, 10*time.Second)
+				}}.Run(ctx, s)
+				time.Sleep(5 * time.Minute)
+				now, _, _ := s.Handlers()
+				require.Equal(t, 16, now, "the backlog is long")
+				most.Store(0)
+				time.Sleep(time.Minute)
+				require.GreaterOrEqual(t, most.Load(), c.least)
+				require.LessOrEqual(t, most.Load(), c.most)
+				stop()
+				require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
+			})
+		})
+	}
 }
 
 // A range of handlers is checked, and the error names both ends.
