@@ -45,8 +45,8 @@ const (
 	// topic too, in order and without a run, until the program calls
 	// [Subscription.ReleaseKey]. Each event is counted and reported as dead-lettered, with the
 	// reason "key-failed". The member has the failed keys in memory: a restart forgets them. In a
-	// topic with partitions they are stored, and the next owner of the partition knows them: the
-	// first 1,000 of each partition.
+	// topic with partitions they are stored, except with EachInstance, and the next owner of the
+	// partition knows them: the first 1,000 of each partition.
 	FailAll
 )
 

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -10,7 +9,6 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/batch"
 	"github.com/seed41896749/eventbus/internal/ledger"
-	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -23,7 +21,10 @@ type burial struct {
 	class  string           // of err
 	began  ledger.Moment    // when the latest run that had ended began; zero: not known
 	letter *backend.Message // made for the first call, so that each call stores the same; nil: the event is discarded
-	handOn *backend.Message // the failed key of a partition; nil: there is none
+	laid   bool             // letter is stored
+	key    string           // that the next owner of the partition has to know
+	hands  bool             // key is to be stored
+	failed bool             // the last call did not store all
 	tries  uint8            // failed calls, at most mostTries
 	until  ledger.Moment    // when the last call begins, if the event has no lease any more
 }
@@ -61,7 +62,7 @@ func (t *burials) bury(h *Hold, reason string, err error) {
 		t.sub.book.Settled(h)
 	}
 	t.sub.book.unlock()
-	if b.handOn = t.feed.handOn(h, reason); t.deadLetter == "" && b.handOn == nil {
+	if b.key, b.hands = t.handsOn(h, reason); t.deadLetter == "" && !b.hands {
 		t.discarded(b)
 		return
 	}
@@ -89,37 +90,26 @@ func (t *burials) tellBuried(dead *backend.Message) {
 // crash between the two steps, an event may get a second dead letter.
 func (t *burials) flush(batch []*burial) {
 	live := batch[:0]
-	var msgs []*backend.Message
 	for _, b := range batch {
 		if b.tries > 0 && t.isOver(b) {
-			t.failing--
+			t.ends(b)
 			t.giveUp(b)
 			continue
 		}
-		if b.letter == nil && t.deadLetter != "" {
-			b.letter = t.letterOf(b)
-		}
-		live, msgs = append(live, b), b.appendTo(msgs)
+		live = append(live, b)
 	}
 	if len(live) == 0 {
 		return
 	}
-	err := t.publish(msgs)
-	failed, at := 0, 0
+	place, err := t.store(live)
+	failed := 0
 	for _, b := range live {
-		if b.tries > 0 {
-			t.failing--
-		}
-		ok := true
-		for range b.appendTo(nil) {
-			ok = ok && backend.ErrorAt(err, at) == nil
-			at++
-		}
-		if ok {
-			t.stored(b)
-		} else {
+		t.ends(b)
+		if b.failed {
 			failed++
 			t.notStored(b)
+		} else {
+			t.stored(b)
 		}
 	}
 	if t.failing == 0 {
@@ -133,17 +123,64 @@ func (t *burials) flush(batch []*burial) {
 		about = t.sub.aboutHold(live[0].hold, live[0].hold.Run)
 	}
 	t.sub.notifier.failed(observer.DeadLettering, about, failed, err)
-	t.sub.status.trouble(noLetter, t.feed, fmt.Errorf("dead letters cannot be stored in %s: %w", cmp.Or(t.deadLetter, partition.FailedTopic(t.name)), err))
+	t.sub.status.trouble(noLetter, t.feed, fmt.Errorf("dead letters cannot be stored in %s: %w", place, err))
 }
 
-// appendTo appends the messages of b.
-func (b *burial) appendTo(msgs []*backend.Message) []*backend.Message {
-	for _, m := range []*backend.Message{b.letter, b.handOn} {
-		if m != nil {
-			msgs = append(msgs, m)
+// ends notes that b waits no more for a call that repeats an earlier one.
+func (t *burials) ends(b *burial) {
+	if b.tries > 0 {
+		t.failing--
+	}
+}
+
+// A burialPart is a message of a burial: its letter, or its key.
+type burialPart struct {
+	*burial
+	message *backend.Message
+}
+
+// store stores the letters and keys of live that are not stored yet. A burial that lacks a part
+// afterwards has failed set; place is the topic of the first such part.
+func (t *burials) store(live []*burial) (place string, err error) {
+	var parts []burialPart
+	for _, b := range live {
+		b.failed = false
+		if b.letter == nil && t.deadLetter != "" {
+			b.letter = t.letterOf(b)
+		}
+		if b.letter != nil && !b.laid {
+			parts = append(parts, burialPart{b, b.letter})
+		}
+		if !b.hands {
+			continue
+		}
+		if m := t.handOn(b.key); m != nil {
+			parts = append(parts, burialPart{b, m})
+		} else {
+			b.hands = false
 		}
 	}
-	return msgs
+	if len(parts) == 0 {
+		return "", nil
+	}
+	msgs := make([]*backend.Message, len(parts))
+	for i, p := range parts {
+		msgs[i] = p.message
+	}
+	err = t.publish(msgs)
+	for i, p := range parts {
+		ok := backend.ErrorAt(err, i) == nil
+		if !ok && place == "" {
+			place = p.message.Topic
+		}
+		p.failed = p.failed || !ok
+		if p.message == p.letter {
+			p.laid = ok
+		} else {
+			t.feed.failed.Stored(p.key, ok)
+		}
+	}
+	return place, err
 }
 
 // publish stores msgs. A second after a drain has begun it gives up, because the drain would
@@ -151,15 +188,17 @@ func (b *burial) appendTo(msgs []*backend.Message) []*backend.Message {
 func (t *burials) publish(msgs []*backend.Message) error {
 	ctx, cancel := context.WithCancelCause(t.sub.live)
 	defer cancel(nil)
+	if t.claim != nil { // because the next owner may handle the event
+		var end context.CancelFunc
+		ctx, end = context.WithDeadline(ctx, t.claim.Until())
+		defer end()
+	}
 	defer context.AfterFunc(t.sub.ctx, func() { time.AfterFunc(maxBurial, func() { cancel(ErrShutdown) }) })()
 	return t.sub.engine.store(ctx, msgs)
 }
 
 // stored counts and reports the dead letter of b, and acknowledges the event.
 func (t *burials) stored(b *burial) {
-	if b.handOn != nil {
-		t.failed.Stored(b.handOn)
-	}
 	if b.letter == nil {
 		t.discarded(b)
 		return

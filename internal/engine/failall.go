@@ -48,35 +48,36 @@ func (x *runner) unfit(h *Hold) bool {
 	return h.Delivery.Err != nil || s.Policy.spent(h)
 }
 
-// inherit reads the failed keys of earlier owners of a partition.
-func (f *feed) inherit(ctx context.Context) (err error) {
+// inherit returns the failed keys of earlier owners of a partition; nil: the owners hand on none.
+func (f *feed) inherit(ctx context.Context) (keys *partition.FailedKeys, err error) {
 	s := f.sub
 	if f.claim == nil || !s.FailAll {
-		return nil
+		return nil, nil
 	}
-	return driving("Read", func() error {
-		f.failed, err = partition.ReadFailed(ctx, s.engine.backend, s.Topic, s.Group, f.partition)
+	err = driving("Read", func() error {
+		keys, err = partition.ReadFailed(ctx, s.engine.backend, s.Topic, s.Group, f.partition)
 		return err
 	})
+	return keys, err
 }
 
-// handOn returns the message that tells the next owner of the partition that the key of h has
-// failed; nil: there is none to store.
-func (f *feed) handOn(h *Hold, reason string) *backend.Message {
+// handsOn returns the failed key of h that the next owner of the partition has to know. ok is false
+// if there is none.
+func (f *feed) handsOn(h *Hold, reason string) (key string, ok bool) {
+	f.sub.book.lock()
+	defer f.sub.book.unlock()
 	if f.failed == nil || reason == ReasonKeyFailed {
-		return nil
+		return "", false
 	}
-	s := f.sub
-	s.book.lock()
-	key, ok := h.OrderKey()
-	s.book.unlock()
-	if !ok {
-		return nil
-	}
+	return h.OrderKey()
+}
+
+// handOn returns the message that tells the next owner of key; nil: there is none to store.
+func (f *feed) handOn(key string) *backend.Message {
 	m, full := f.failed.Message(key)
 	if full {
 		f.full.Do(func() {
-			s.notifier.noticed(backend.Notice{Topic: f.topic, Group: s.Group, Text: fmt.Sprintf(
+			f.sub.notifier.noticed(backend.Notice{Topic: f.topic, Group: f.sub.Group, Text: fmt.Sprintf(
 				"more than %d keys have failed for good: the later ones hold for the present owner of the partition alone; ReleaseKey makes room", partition.MostFailed)})
 		})
 	}
@@ -86,13 +87,21 @@ func (f *feed) handOn(h *Hold, reason string) *backend.Message {
 // ReleaseKey ends the effect of FailAll on key: the handler gets later events of key again.
 // It reports whether FailAll had an effect on key.
 func (s *Subscription) ReleaseKey(key string) bool {
+	all := s.feeds.all()
+	removals := map[*feed]func(context.Context) error{}
 	s.book.lock()
 	had := s.book.ReleaseKey(key)
-	s.book.unlock()
-	if had && s.owns() {
-		for _, f := range s.feeds.all() {
-			f.release(key)
+	for _, f := range all {
+		if f.failed == nil || !had {
+			continue
 		}
+		if remove := f.failed.Release(key); remove != nil { // now, because the key may fail again
+			removals[f] = remove
+		}
+	}
+	s.book.unlock()
+	for f, remove := range removals {
+		f.release(remove)
 	}
 	return had
 }
@@ -100,16 +109,13 @@ func (s *Subscription) ReleaseKey(key string) bool {
 // releaseTime is how long ReleaseKey waits for the broker at most.
 const releaseTime = 10 * time.Second
 
-// release lets the next owner of the partition handle events of key, too.
-func (f *feed) release(key string) {
-	if f.failed == nil {
-		return
-	}
+// release calls remove, so that the next owner of the partition handles events of the key, too.
+func (f *feed) release(remove func(context.Context) error) {
 	s := f.sub
 	ctx, cancel := context.WithTimeout(s.live, releaseTime)
 	defer cancel()
 	for again := newBackoff(); ; {
-		err := driving("Remove", func() error { return f.failed.Release(ctx, key) })
+		err := driving("Remove", func() error { return remove(ctx) })
 		if err == nil {
 			return
 		}

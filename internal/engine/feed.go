@@ -35,7 +35,7 @@ type feed struct {
 
 	partition int                   // its number, if it is one
 	claim     *partition.Claim      // its ownership; nil: it is not shared
-	failed    *partition.FailedKeys // that its owners hand on; nil: they hand on none
+	failed    *partition.FailedKeys // that its owners hand on; nil: they hand on none; the book's lock guards it
 	stop      context.CancelFunc    // ends the fetcher of a partition
 	fetched   chan struct{}         // closed when the fetcher of a partition has ended
 	emptied   chan struct{}         // closed when a partition that ends has no Hold any more
@@ -79,14 +79,15 @@ func (f *feed) open(ctx context.Context) error {
 	if err := f.sub.check(a); err != nil {
 		return errors.Join(err, a.close())
 	}
-	if err := f.inherit(ctx); err != nil {
+	keys, err := f.inherit(ctx)
+	if err != nil {
 		return errors.Join(err, a.close())
 	}
 	f.attachment.Store(a)
 	f.sub.book.lock()
 	f.sub.book.Add(a.book)
-	if f.failed != nil {
-		a.book.FailKeys(f.failed.Keys()...)
+	if f.failed = keys; keys != nil {
+		a.book.FailKeys(keys.Keys()...)
 	}
 	if f.claim != nil {
 		f.sub.book.Gather(a.book)

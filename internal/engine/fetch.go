@@ -118,12 +118,15 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 // context ends after a third of a lease. So an event has most of its lease left when it
 // arrives, because a lease is counted from the call of Receive. The caller calls end.
 func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
+	most := f.sub.Lease / 3
+	if f.gathers() {
+		most = min(most, ledger.GatherTime)
+	}
 	f.sub.feeds.mu.Lock()
 	defer f.sub.feeds.mu.Unlock()
 	if !isClosed(f.sub.feeds.resumed) {
 		return nil, nil, true
 	}
-	most := f.sub.Lease / 3
 	if f.claim != nil { // a Receive that waits for longer might get a lease that ends too late
 		most = min(most, max(time.Until(f.claim.Until()), leastRetry))
 	}
@@ -168,10 +171,14 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	asked := f.sub.tick()
 	start := time.Now()
 	n := g.Messages
-	f.receiving(a, true)
 	ds, err := a.receive(ctx, n, g.Bytes)
-	f.receiving(a, false)
 	took := time.Since(start)
+	if len(ds) == 0 && (err == nil || isOnlyEnd(ctx, err)) && f.gathers() {
+		b := &f.sub.book
+		b.lock()
+		b.Waited(a.book, took)
+		b.unlock()
+	}
 	if len(ds) < n {
 		took = 0 // it waited for messages
 	}
@@ -208,18 +215,21 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	return err
 }
 
-// receiving tells the ledger that a Receive of a partition begins or has ended, until the ledger
-// needs it no more.
-func (f *fetcher) receiving(a *attachment, begins bool) {
+// gathers reports whether the ledger waits for the messages that an earlier owner of the partition
+// had.
+func (f *fetcher) gathers() bool {
+	a := f.attachment.Load()
 	if f.claim == nil || f.gathered == a {
-		return
+		return false
 	}
 	b := &f.sub.book
 	b.lock()
 	defer b.unlock()
-	if !b.Receiving(a.book, begins) {
-		f.gathered = a
+	if a.book.Gathers() {
+		return true
 	}
+	f.gathered = a
+	return false
 }
 
 // accept gives deliveries that have arrived, with a total size of size bytes, to the ledger.

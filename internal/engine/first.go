@@ -91,11 +91,11 @@ func (e *unsentError) Error() string { return "not sent: " + e.err.Error() }
 
 func (e *unsentError) Is(target error) bool {
 	class := backend.Class(e.err)
-	switch {
-	case class == backend.ErrUnknownOutcome, errors.Is(e.err, context.DeadlineExceeded), errors.Is(e.err, context.Canceled):
-		class = backend.ErrUnavailable
-	case class == nil:
+	switch ended := errors.Is(e.err, context.DeadlineExceeded) || errors.Is(e.err, context.Canceled); {
+	case class == nil && !ended:
 		class = backend.ErrRefused
+	case !backend.NotStored(e.err):
+		class = backend.ErrUnavailable
 	}
 	return target == class || target != backend.ErrUnknownOutcome && errors.Is(e.err, target)
 }

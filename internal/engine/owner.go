@@ -110,6 +110,7 @@ func (o *owner) Gained(c *partition.Claim) {
 	l.mu.Lock()
 	if s.ctx.Err() != nil {
 		l.mu.Unlock()
+		c.Ends() // nobody has heard of it
 		go o.coordinator.GiveBack(c, true)
 		return
 	}
@@ -138,7 +139,7 @@ func (o *owner) Lost(c *partition.Claim, why error) {
 		f.revoke(fmt.Errorf("%w: %w", backend.ErrLeaseLost, why))
 		f.part()
 	}
-	o.tell(c, false, why)
+	o.tellEnd(c, why)
 }
 
 // Troubled shows that the coordinator cannot reach the broker; nil: it can.
@@ -155,6 +156,13 @@ func (o *owner) Troubled(err error) {
 
 // Failed ends the subscription.
 func (o *owner) Failed(err error) { o.sub.fail(err) }
+
+// tellEnd tells that the partition of c is not owned any more, once.
+func (o *owner) tellEnd(c *partition.Claim, why error) {
+	if c.Ends() {
+		o.tell(c, false, why)
+	}
+}
 
 func (o *owner) tell(c *partition.Claim, gained bool, why error) {
 	s := o.sub
@@ -232,7 +240,9 @@ func (f *feed) leave() {
 	s.feeds.remove(f)
 	s.status.forget(f)
 	if c.Leases() {
-		s.owner.tell(c, false, nil)
+		s.owner.tellEnd(c, nil)
+	} else {
+		s.owner.tellEnd(c, errNotOwned)
 	}
 	s.owner.coordinator.GiveBack(c, clean)
 }

@@ -33,8 +33,8 @@ func TestExpiredBeforeItsAlarm(t *testing.T) {
 	require.Empty(t, m.check())
 }
 
-// A source that gathers reads although all workers are busy, and its messages begin only when a
-// Receive under way brings nothing more.
+// A source that gathers reads although all workers are busy, and its messages begin only when
+// Receives have waited and brought nothing more.
 func TestGatherWithBusyWorkers(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 16000, Single: true}, 1)
 	s := &Source{CanDelay: true, CanExtend: true, Sole: true}
@@ -46,20 +46,17 @@ func TestGatherWithBusyWorkers(t *testing.T) {
 	hs, _ := m.Take(w)
 	require.Len(t, hs, 1)
 	m.Now++
-	require.True(t, m.Receiving(s, true))
 	m.arrives(1, "k", "2", true)
-	require.True(t, m.Receiving(s, false))
 	m.Now = m.Now.Plus(time.Second)
 	m.Tick(m.Now)
-	require.True(t, s.gathers, "no Receive was under way")
+	require.True(t, s.Gathers(), "no Receive has waited")
 	require.Positive(t, m.Wanted(s), "a Receive has to end the gathering")
-	require.True(t, m.Receiving(s, true))
+	m.Waited(s, GatherTime/2)
 	m.arrives(1, "k", "1", true)
-	require.True(t, m.Receiving(s, false))
-	require.True(t, m.Receiving(s, true))
-	m.Now = m.Now.Plus(gatherTime)
-	m.Tick(m.Now)
-	require.False(t, m.Receiving(s, false))
+	m.Waited(s, GatherTime/2)
+	require.True(t, s.Gathers(), "one has come meanwhile")
+	m.Waited(s, GatherTime/2)
+	require.False(t, s.Gathers())
 	_, ok := w.Begin(m.Now)
 	require.True(t, ok)
 	w.End(0, m.Now)
@@ -67,4 +64,22 @@ func TestGatherWithBusyWorkers(t *testing.T) {
 	hs, _ = m.Take(w)
 	require.Len(t, hs, 1)
 	require.Equal(t, "1", hs[0].Delivery.Position)
+}
+
+// If no Receive can end, because the messages use all bytes of the limiter, they begin after a
+// while.
+func TestGatherWithoutReceives(t *testing.T) {
+	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 16000, Single: true}, 0)
+	s := &Source{CanDelay: true, CanExtend: true, Sole: true}
+	m.Add(s)
+	m.Gather(s)
+	m.from = append(m.from, s)
+	m.arrives(0, "k", "1", true)
+	w := m.NewWorker()
+	hs, _ := m.Take(w)
+	require.Empty(t, hs)
+	m.Now = m.Now.Plus(gatherRest)
+	m.Tick(m.Now)
+	hs, _ = m.Take(w)
+	require.Len(t, hs, 1)
 }

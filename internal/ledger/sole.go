@@ -10,16 +10,19 @@ type sole struct {
 	held    int           // Holds
 	leased  Moment        // when the leases of the messages have surely ended that were released unsettled
 	gathers bool          // no message of an order begins, see Gather
-	calm    alarm         // ends the gathering
-	began   Moment        // when the Receive under way began
+	calm    alarm         // ends the gathering if no Receive does
 	waited  time.Duration // how long Receives have brought nothing
 	ending  bool          // an effect Emptied follows when there is no Hold
 }
 
-// gatherTime is how long a Receive of messages that are due takes at most. If Receives have waited
+// GatherTime is how long a Receive of messages that are due takes at most. If Receives have waited
 // for longer, there are none that are due. Drivers whose brokers may redeliver in another
 // order wait for half a second, so that their Receives have returned before.
-const gatherTime = 900 * time.Millisecond
+const GatherTime = 900 * time.Millisecond
+
+// gatherRest is how long a source gathers after a Receive, if no other one ends. The messages that
+// it has may use all bytes that the limiter gives, so that there is no other one.
+const gatherRest = 5 * time.Second
 
 // Gather lets no message of an order begin until all messages have arrived that an earlier
 // member had. A broker may redeliver them in any order, but before new messages. The caller
@@ -29,29 +32,26 @@ func (x *intake) Gather(s *Source) {
 	s.calm.ring = func(Moment) { x.gathered(s) }
 }
 
-// Receiving notes that a Receive of s begins or has ended, and reports whether s gathers. Only a
-// Receive under way can show that no message is due.
-func (x *intake) Receiving(s *Source, begins bool) (gathers bool) {
-	l := x.ledger
-	switch {
-	case !s.gathers || s.ending:
-		return false
-	case begins:
-		s.began = l.Now
-		l.set(&s.calm, l.Now.Plus(gatherTime-s.waited))
-		return true
+// Gathers reports whether s gathers.
+func (s *Source) Gathers() bool { return s.gathers }
+
+// Waited notes that a Receive of s has waited for d, and that nothing was due.
+func (x *intake) Waited(s *Source, d time.Duration) {
+	if !s.gathers || s.ending {
+		return
 	}
-	l.set(&s.calm, 0)
-	if s.waited += time.Duration(l.Now - s.began); s.waited >= gatherTime {
+	if s.waited += d; s.waited >= GatherTime {
 		x.gathered(s)
 	}
-	return s.gathers
 }
 
 // collected ends the gathering of s if r brought all messages that are due, or a new one.
 func (x *intake) collected(s *Source, r Receipt, fresh bool) {
-	if s.waited = 0; fresh || r.All || x.ledger.crowded {
+	l := x.ledger
+	if s.waited = 0; fresh || r.All || l.crowded && s.parked > 0 {
 		x.gathered(s)
+	} else {
+		l.set(&s.calm, l.Now.Plus(gatherRest))
 	}
 }
 

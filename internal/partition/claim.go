@@ -17,6 +17,7 @@ type Claim struct {
 	lease time.Duration
 	base  atomic.Pointer[time.Time] // the lease of the token does not end before base + lease
 	lost  atomic.Bool
+	ends  atomic.Bool // see Ends
 
 	token token
 	since time.Time
@@ -57,6 +58,9 @@ func (c *Claim) passed(d time.Duration, now time.Time) bool {
 	base := *c.base.Load()
 	return now.Sub(base) >= d || now.Round(0).Sub(base.Round(0)) >= d
 }
+
+// Ends reports whether it is the first call. The Owner calls it to tell of each end once.
+func (c *Claim) Ends() bool { return c.ends.CompareAndSwap(false, true) }
 
 // Until returns until when the owner may get and extend leases of events, unless the token is
 // extended.

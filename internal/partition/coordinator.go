@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -235,24 +236,27 @@ func (x *Coordinator) forget(c *Claim) bool {
 }
 
 // GiveBack ends a claim after Shed. With clean, no event of the partition is leased any more,
-// so that the token is given back at once. Otherwise the token is due when its lease has ended.
+// so that the token is given back at once. Otherwise, or if that fails for the time of a lease, the
+// token is due when its lease has ended.
 func (x *Coordinator) GiveBack(c *Claim, clean bool) {
 	x.mu.Lock()
 	t := x.tokens
 	x.mu.Unlock()
-	for rest := leastRest; clean && c.Settles() && !c.lost.Load(); rest = min(2*rest, time.Second) {
+	kind := fmt.Sprint("give back ", c.Partition)
+	until := time.Now().Add(x.Lease) // longer waits help nobody: the lease ends if it is not extended
+	for rest := leastRest; clean && c.Settles() && !c.lost.Load() && time.Now().Before(until); rest = min(2*rest, time.Second) {
 		ctx, cancel := context.WithTimeout(x.live, callTime)
 		err := x.Guard("Delay", func() error { return t.giveBack(ctx, c) })
 		cancel()
 		if err == nil || errors.Is(err, backend.ErrLeaseLost) { // or another member has it
 			break
 		}
-		x.trouble("give back", err)
+		x.trouble(kind, err)
 		if sleep(x.ctx, rest); x.ctx.Err() != nil { // a drain does not wait for longer
 			break
 		}
 	}
-	x.trouble("give back", nil) // otherwise the lease of the token ends
+	x.trouble(kind, nil) // otherwise the lease of the token ends
 	x.telling.Lock()
 	defer x.telling.Unlock()
 	c.lost.Store(true)

@@ -2,10 +2,11 @@ package partition
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -23,9 +24,11 @@ type FailedKeys struct {
 	topic     string // of failed keys
 	group     string
 	partition int
+	nonce     string // begins the IDs of own messages, and their numbers follow
 
-	mu  sync.Mutex
-	all map[string][]string // positions of the messages, by key; none: the first is being stored
+	mu   sync.Mutex
+	keys map[string]bool // false: its message is being stored
+	last int             // number of the last own message
 }
 
 // A failedKey is the payload of a message in the topic of failed keys.
@@ -37,78 +40,103 @@ type failedKey struct {
 
 // ReadFailed returns the failed keys of a partition that earlier owners have stored.
 func ReadFailed(ctx context.Context, b backend.Backend, topic, group string, partition int) (*FailedKeys, error) {
-	k := &FailedKeys{backend: b, topic: FailedTopic(topic), group: group, partition: partition, all: map[string][]string{}}
+	k := &FailedKeys{backend: b, topic: FailedTopic(topic), group: group, partition: partition, nonce: rand.Text(), keys: map[string]bool{}}
+	return k, k.each(ctx, func(_ *backend.Message, key string) { k.keys[strings.Clone(key)] = true })
+}
+
+// each calls f with the messages of the group and the partition, which are lent.
+func (k *FailedKeys) each(ctx context.Context, f func(m *backend.Message, key string)) error {
 	for after := backend.StartEarliest; ; {
-		ms, err := backend.Read(ctx, b, k.topic, after, mostNotes)
+		ms, err := backend.Read(ctx, k.backend, k.topic, after, mostNotes)
 		if errors.Is(err, backend.ErrGone) || err == nil && len(ms) == 0 {
-			return k, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range ms {
-			k.note(&ms[i])
+			var p failedKey
+			if json.Unmarshal(ms[i].Payload, &p) == nil && p.Group == k.group && p.Partition == k.partition {
+				f(&ms[i], p.Key)
+			}
 		}
 		after = backend.StartAfter(ms[len(ms)-1].Position)
 	}
 }
 
-// note notes the key of m, if it is of the partition and the group.
-func (k *FailedKeys) note(m *backend.Message) {
-	var f failedKey
-	if json.Unmarshal(m.Payload, &f) != nil || f.Group != k.group || f.Partition != k.partition {
-		return
+// Keys returns the stored keys, sorted.
+func (k *FailedKeys) Keys() (keys []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, stored := range k.keys {
+		if stored {
+			keys = append(keys, key)
+		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.all[f.Key] = append(k.all[f.Key], strings.Clone(m.Position))
+	slices.Sort(keys)
+	return keys
 }
 
-// Keys returns the keys, sorted.
-func (k *FailedKeys) Keys() []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Sorted(maps.Keys(k.all))
-}
-
-// Message returns the message that hands key on. It returns nil for a key that has a message,
-// and full if there are as many keys as an owner hands on.
+// Message returns the message that hands key on. The caller stores it, and calls Stored. Message
+// returns nil for a key that has a message, and full if there are as many keys as an owner hands on.
 func (k *FailedKeys) Message(key string) (m *backend.Message, full bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	positions, has := k.all[key]
-	if len(positions) > 0 {
+	if _, has := k.keys[key]; has {
 		return nil, false
 	}
-	if !has && len(k.all) >= MostFailed {
+	if len(k.keys) >= MostFailed {
 		return nil, true
 	}
-	k.all[key] = nil
 	payload, err := json.Marshal(failedKey{k.group, k.partition, key})
 	if err != nil {
 		return nil, false // a struct of texts has none
 	}
-	return &backend.Message{Topic: k.topic, ID: "failed", Payload: payload}, false
+	k.keys[strings.Clone(key)] = false
+	k.last++
+	return &backend.Message{Topic: k.topic, ID: k.nonce + "-" + strconv.Itoa(k.last), Payload: payload}, false
 }
 
-// Stored notes that m, which Message has returned, is stored.
-func (k *FailedKeys) Stored(m *backend.Message) { k.note(m) }
-
-// Release removes the messages of key, so that the next owner does not know it.
-func (k *FailedKeys) Release(ctx context.Context, key string) error {
-	k.mu.Lock()
-	positions := k.all[key]
-	k.mu.Unlock()
-	if len(positions) == 0 {
-		return nil
-	}
-	if err := backend.Remove(ctx, k.backend, k.topic, positions); err != nil && !errors.Is(err, backend.ErrGone) {
-		return err
-	}
+// Stored notes whether the message of key, which Message has returned, is stored. If it may not be,
+// the next Message returns another one.
+func (k *FailedKeys) Stored(key string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.all[key] = k.all[key][len(positions):]; len(k.all[key]) == 0 {
-		delete(k.all, key)
+	if ok {
+		k.keys[key] = true
+	} else {
+		delete(k.keys, key)
+	}
+}
+
+// Release forgets key. It returns nil if the key has no message, and otherwise a function that
+// removes its messages, so that the next owner does not know it. A message that is made after
+// Release stays. The function may be called again until it succeeds.
+func (k *FailedKeys) Release(key string) (remove func(context.Context) error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, has := k.keys[key]; !has {
+		return nil
+	}
+	delete(k.keys, key)
+	until := k.last
+	return func(ctx context.Context) error { return k.remove(ctx, key, until) }
+}
+
+// remove removes the messages of key, except own ones after the number until.
+func (k *FailedKeys) remove(ctx context.Context, key string, until int) error {
+	var positions []string
+	err := k.each(ctx, func(m *backend.Message, of string) {
+		number, own := strings.CutPrefix(m.ID, k.nonce+"-")
+		if n, err := strconv.Atoi(number); of == key && (!own || err != nil || n <= until) {
+			positions = append(positions, strings.Clone(m.Position))
+		}
+	})
+	if err != nil || len(positions) == 0 {
+		return err
+	}
+	if err := backend.Remove(ctx, k.backend, k.topic, positions); !errors.Is(err, backend.ErrGone) {
+		return err
 	}
 	return nil
 }

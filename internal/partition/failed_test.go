@@ -23,7 +23,13 @@ func TestFailedKeys(t *testing.T) {
 		m, full := k.Message(key)
 		require.False(t, full)
 		require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
-		k.Stored(m)
+		k.Stored(key, true)
+	}
+	release := func(k *FailedKeys, key string) {
+		remove := k.Release(key)
+		require.NotNil(t, remove)
+		require.NoError(t, remove(t.Context()))
+		require.NoError(t, remove(t.Context()), "it may be repeated")
 	}
 	first := read("g", 3)
 	require.Empty(t, first.Keys())
@@ -37,20 +43,35 @@ func TestFailedKeys(t *testing.T) {
 	fail(read("g", 4), "of another partition")
 	// an owner whose call had an unknown outcome stores a key twice
 	twice := read("g", 3)
-	m, _ := (&FailedKeys{topic: first.topic, group: "g", partition: 3, all: map[string][]string{}}).Message("a")
+	m, _ := (&FailedKeys{topic: first.topic, group: "g", partition: 3, keys: map[string]bool{}}).Message("a")
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
 
 	next := read("g", 3)
 	require.Equal(t, []string{"", "Zürich", "a", "\u2028\""}, next.Keys())
 	require.Equal(t, twice.Keys(), next.Keys())
-	require.NoError(t, next.Release(t.Context(), "a"))
-	require.NoError(t, next.Release(t.Context(), "never failed"))
+	release(next, "a")
+	require.Nil(t, next.Release("never failed"))
 	require.Equal(t, []string{"", "Zürich", "\u2028\""}, next.Keys())
 	require.Equal(t, next.Keys(), read("g", 3).Keys())
 	require.Equal(t, []string{"of another group"}, read("other", 3).Keys())
 	require.Equal(t, []string{"of another partition"}, read("g", 4).Keys())
 	fail(next, "a")
 	require.Contains(t, read("g", 3).Keys(), "a")
+	remove := next.Release("a")
+	fail(next, "a") // while the first message is being removed
+	require.NoError(t, remove(t.Context()))
+	require.Contains(t, read("g", 3).Keys(), "a")
+}
+
+// A key whose message may not be stored gets another one.
+func TestFailedKeyIsStoredAgain(t *testing.T) {
+	k, err := ReadFailed(t.Context(), inmemory.New(inmemory.Options{}), "orders", "g", 0)
+	require.NoError(t, err)
+	one, _ := k.Message("a")
+	k.Stored("a", false)
+	two, _ := k.Message("a")
+	require.NotNil(t, two)
+	require.NotEqual(t, one.ID, two.ID)
 }
 
 func TestFailedKeysAreBounded(t *testing.T) {
@@ -61,7 +82,7 @@ func TestFailedKeysAreBounded(t *testing.T) {
 		m, full := k.Message(fmt.Sprint(i))
 		require.False(t, full)
 		require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
-		k.Stored(m)
+		k.Stored(fmt.Sprint(i), true)
 	}
 	m, full := k.Message("one more")
 	require.True(t, full)
@@ -69,7 +90,7 @@ func TestFailedKeysAreBounded(t *testing.T) {
 	m, full = k.Message("7")
 	require.False(t, full)
 	require.Nil(t, m)
-	require.NoError(t, k.Release(t.Context(), "7"))
+	require.NotNil(t, k.Release("7"))
 	m, full = k.Message("one more")
 	require.False(t, full)
 	require.NotNil(t, m)

@@ -41,6 +41,24 @@ func TestTroublesEnd(t *testing.T) {
 	}
 }
 
+// A token that cannot be given back for good is due when its lease has ended.
+func TestGiveBackEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &unwilling{Backend: inmemory.New(inmemory.Options{})}
+		first, second := &troubledOwner{}, &troubledOwner{}
+		open(t, b, first)
+		time.Sleep(10 * time.Second)
+		b.fail("Delay", 1e9)
+		open(t, b, second)
+		time.Sleep(35 * time.Second)
+		require.Len(t, first.Owned(), 2)
+		require.Len(t, second.Owned(), 2)
+		require.False(t, first.troubled.Load())
+		require.NoError(t, first.Close(context.WithoutCancel(t.Context())))
+		require.NoError(t, second.Close(context.WithoutCancel(t.Context())))
+	})
+}
+
 // If an operator pauses the group of the owners, each member says so once, and asks no more than
 // once a second until it is resumed.
 func TestPausedOwners(t *testing.T) {

@@ -6,20 +6,17 @@ import (
 	"time"
 )
 
-// ListBehind is how far a list may be behind, see [backend.Admin].
-const ListBehind = time.Second
-
-// listed waits until a list is as ok wants it. want describes that.
+// listed waits until a list is as ok wants it, for the time of Grace. want describes that.
 func (e *Env) listed(what string, list func() ([]string, error), ok func([]string) bool, want string) {
 	e.Helper()
-	for end := time.Now().Add(ListBehind); ; time.Sleep(ListBehind / 50) {
+	for end := time.Now().Add(e.Grace); ; time.Sleep(Pause) {
 		now := time.Now()
 		names, err := list()
 		e.Verb(err)
 		if ok(names) {
 			return
 		}
-		if now.After(end) {
+		if !now.Before(end) {
 			e.Failf("got %s %q, want %s", what, names, want)
 		}
 	}

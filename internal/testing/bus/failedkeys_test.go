@@ -26,17 +26,18 @@ func TestFailedKeysAreStoredBeforeTheAcknowledgement(t *testing.T) {
 	for _, deadLetter := range []string{"orders.dead", eventbus.DiscardDeadLetters} {
 		t.Run(deadLetter, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := &keyless{Backend: inmemory.New(inmemory.Options{})}
+				b := &denier{Backend: inmemory.New(inmemory.Options{}), suffix: ".partitions.failed"}
 				b.denies.Store(true)
 				first := openFailing(t, b, deadLetter)
 				require.NoError(t, first.Publish(t.Context(), "orders", &eventbus.Event{ID: "bad", Key: "k"}))
-				time.Sleep(time.Minute)
+				time.Sleep(20 * time.Minute)
 				state, err := first.sub.State()
 				require.Equal(t, observer.Degraded, state)
-				require.ErrorContains(t, err, "dead letters cannot be stored in")
+				require.ErrorContains(t, err, "dead letters cannot be stored in orders.partitions.failed")
 				stats, err := first.sub.Stats(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, int64(1), stats.InFlight, "the event is not acknowledged")
+				require.LessOrEqual(t, b.count(t, "orders.dead"), 1, "the letter is stored once")
 				b.denies.Store(false)
 				time.Sleep(5 * time.Second)
 				state, err = first.sub.State()
@@ -58,10 +59,53 @@ func TestFailedKeysAreStoredBeforeTheAcknowledgement(t *testing.T) {
 	}
 }
 
+// While the dead letter cannot be stored, the key is stored once. ReleaseKey removes it.
+func TestFailedKeyIsStoredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &denier{Backend: inmemory.New(inmemory.Options{}), suffix: "orders.dead"}
+		b.denies.Store(true)
+		first := openFailing(t, b, "orders.dead")
+		require.NoError(t, first.Publish(t.Context(), "orders", &eventbus.Event{ID: "bad", Key: "k"}))
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, 1, b.count(t, "orders.partitions.failed"))
+		b.denies.Store(false)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 1, b.count(t, "orders.dead"))
+		require.True(t, first.sub.ReleaseKey("k"))
+		require.Zero(t, b.count(t, "orders.partitions.failed"))
+		require.NoError(t, first.Shutdown(t.Context()))
+	})
+}
+
+// A key that fails again while ReleaseKey removes it is handed on.
+func TestFailedKeyDuringItsRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &denier{Backend: inmemory.New(inmemory.Options{}), suffix: ".partitions.failed"}
+		first := openFailing(t, b, "")
+		require.NoError(t, first.Publish(t.Context(), "orders", &eventbus.Event{ID: "bad", Key: "k"}))
+		time.Sleep(5 * time.Second)
+		b.slow.Store(int64(2 * time.Second))
+		again := make(chan error)
+		go func() {
+			time.Sleep(time.Second)
+			again <- first.Publish(t.Context(), "orders", &eventbus.Event{ID: "bad again", Key: "k"})
+		}()
+		require.True(t, first.sub.ReleaseKey("k"))
+		require.NoError(t, <-again)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []string{"bad", "bad again"}, first.runs())
+		require.NoError(t, first.Shutdown(t.Context()))
+		second := openFailing(t, b, "")
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []string{"k"}, second.sub.FailedKeys())
+		require.NoError(t, second.Shutdown(t.Context()))
+	})
+}
+
 // ReleaseKey while the broker cannot remove the key ends in time and tells of it.
 func TestReleaseOfAFailedKeyIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &keyless{Backend: inmemory.New(inmemory.Options{})}
+		b := &denier{Backend: inmemory.New(inmemory.Options{}), suffix: ".partitions.failed"}
 		first := openFailing(t, b, "")
 		require.NoError(t, first.Publish(t.Context(), "orders", &eventbus.Event{ID: "bad", Key: "k"}))
 		time.Sleep(5 * time.Second)
@@ -165,31 +209,42 @@ type lentBackend struct{ backend.Backend }
 func (l lentBackend) Unwrap() backend.Backend { return l.Backend }
 func (lentBackend) Close() error              { return nil }
 
-// A keyless backend may refuse to store and to remove failed keys.
-type keyless struct {
+// A denier may refuse to store messages in topics with the suffix, and to remove them.
+type denier struct {
 	*inmemory.Backend
+	suffix string
 	denies atomic.Bool
+	slow   atomic.Int64 // how long Remove takes
 }
 
-func (k *keyless) refuses(topic string) bool {
-	return k.denies.Load() && strings.HasSuffix(topic, ".partitions.failed")
+func (d *denier) refuses(topic string) bool {
+	return d.denies.Load() && strings.HasSuffix(topic, d.suffix)
 }
 
-func (k *keyless) Publish(ctx context.Context, ms []*backend.Message) error {
+func (d *denier) Publish(ctx context.Context, ms []*backend.Message) error {
 	errs := make([]error, len(ms))
 	for i, m := range ms {
-		if k.refuses(m.Topic) {
+		if d.refuses(m.Topic) {
 			errs[i] = backend.ErrDenied
 		} else {
-			errs[i] = k.Backend.Publish(ctx, []*backend.Message{m})
+			errs[i] = d.Backend.Publish(ctx, []*backend.Message{m})
 		}
 	}
 	return backend.AsBatchError(errs)
 }
 
-func (k *keyless) Remove(ctx context.Context, topic string, positions []string) error {
-	if k.refuses(topic) {
+func (d *denier) Remove(ctx context.Context, topic string, positions []string) error {
+	if d.refuses(topic) {
 		return backend.ErrDenied
 	}
-	return k.Backend.Remove(ctx, topic, positions)
+	time.Sleep(time.Duration(d.slow.Load()))
+	return d.Backend.Remove(ctx, topic, positions)
+}
+
+func (d *denier) count(t *testing.T, topic string) int {
+	ms, err := d.Read(t.Context(), topic, backend.StartEarliest, 1e5)
+	if !errors.Is(err, backend.ErrGone) {
+		require.NoError(t, err)
+	}
+	return len(ms)
 }

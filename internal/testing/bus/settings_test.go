@@ -136,6 +136,8 @@ func TestPublishWaitsForItsDeclaration(t *testing.T) {
 	}{
 		"unavailable for a moment": {declare: []func(context.Context) error{fails(backend.ErrUnavailable), fails(backend.ErrUnknownOutcome)}},
 		"refused":                  {declare: []func(context.Context) error{fails(backend.ErrDenied)}, err: backend.ErrDenied},
+		"gone":                     {declare: []func(context.Context) error{fails(backend.ErrGone)}, err: backend.ErrGone},
+		"refused for no reason":    {declare: []func(context.Context) error{fails(errors.New("no"))}, err: backend.ErrRefused},
 		"unavailable":              {declare: slices.Repeat([]func(context.Context) error{fails(backend.ErrUnavailable)}, 100), timeout: 100 * time.Millisecond, err: backend.ErrUnavailable},
 		"an unknown outcome":       {declare: slices.Repeat([]func(context.Context) error{fails(backend.ErrUnknownOutcome)}, 100), timeout: 100 * time.Millisecond, err: backend.ErrUnavailable},
 		"hanging":                  {declare: []func(context.Context) error{hangs}, timeout: 100 * time.Millisecond, err: context.DeadlineExceeded},
@@ -155,7 +157,8 @@ func TestPublishWaitsForItsDeclaration(t *testing.T) {
 				} else {
 					require.ErrorIs(t, err, c.err)
 					require.True(t, backend.NotStored(err))
-					require.Equal(t, c.err == backend.ErrDenied, !errors.Is(err, backend.ErrUnavailable)) //nolint:errorlint // a case of the table
+					refused := errors.Is(err, backend.ErrDenied) || errors.Is(err, backend.ErrRefused)
+					require.Equal(t, !refused, errors.Is(err, backend.ErrUnavailable))
 					require.ErrorContains(t, err, "not sent")
 					require.Equal(t, c.timeout, time.Since(began))
 				}

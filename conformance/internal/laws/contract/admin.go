@@ -83,7 +83,10 @@ func learned(e *law.Env, src backend.Source, ds []backend.Delivery) {
 	gone := func(what string, call func() error) {
 		e.Helper()
 		err := backend.ErrorAt(call(), 0)
-		for end := time.Now().Add(law.ListBehind); law.Passing(err) && time.Now().Before(end); time.Sleep(law.ListBehind / 50) {
+		if errors.Is(err, backend.ErrUnknownOutcome) {
+			err = backend.ErrorAt(call(), 0)
+		}
+		for end := time.Now().Add(e.Grace); law.Passing(err) && time.Now().Before(end); time.Sleep(law.Pause) {
 			err = backend.ErrorAt(call(), 0) // a cluster may give no answer while it deletes
 		}
 		if !errors.Is(err, backend.ErrGone) && !errors.Is(err, backend.ErrLeaseLost) {
