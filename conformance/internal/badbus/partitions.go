@@ -3,6 +3,7 @@ package badbus
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -42,6 +43,14 @@ var dividing = []Saboteur{
 			}
 			return func(s backend.Source) backend.Source { return &uncounted{s} }
 		}),
+	}, {
+		Name: "bus-trusts-its-claims", Breaks: "an owner stays an owner until it hears otherwise",
+		backend: attaching(func(c *backend.Config) func(backend.Source) backend.Source {
+			if !isOfOwners(c) && !strings.Contains(c.Topic, ".partition-") {
+				return nil
+			}
+			return func(s backend.Source) backend.Source { return &trusting{s} }
+		}),
 	},
 }
 
@@ -79,4 +88,17 @@ func (u *uncounted) Receive(ctx context.Context, max int, maxBytes int64) ([]bac
 		ds[i].Attempt = 1
 	}
 	return ds, err
+}
+
+// trusting is a source whose leases are extended, also if the broker does not answer.
+type trusting struct{ backend.Source }
+
+func (t *trusting) Unwrap() backend.Source { return t.Source }
+
+func (t *trusting) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	v, _ := backend.As[backend.Extender](t.Source)
+	if err := v.Extend(ctx, ds); !errors.Is(err, backend.ErrUnavailable) {
+		return err
+	}
+	return nil
 }
