@@ -14,6 +14,9 @@ import (
 // returned, when SubscribeOptions.Timeout has passed (cause *observer.TimeoutError), or
 // when the lease is lost (cause ErrLeaseLost). It ends too when the context of a Drain or
 // Shutdown has ended (cause ErrShutdown).
+//
+// With SubscribeOptions.Concurrency above 1 it runs on several goroutines at the same time. With
+// [PerWorker] each of them has a Handler of its own.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // A Middleware wraps a [Handler].

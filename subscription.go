@@ -102,7 +102,7 @@ func (s *Subscription) Stats(ctx context.Context) (backend.Stats, error) { retur
 // SetConcurrency changes how many handlers may run at the same time, between
 // SubscribeOptions.Concurrency and MaxConcurrency; for another n it returns a *FieldError. More
 // handlers run at once. With fewer, idle ones end first, and no run is cut: handlers that are too many
-// end after their present run.
+// end after their present run. Events and the order of keys do not suffer.
 func (s *Subscription) SetConcurrency(n int) error {
 	if !s.s.Resize(n) {
 		return &FieldError{Field: "n", Reason: fmt.Sprintf("is %d, and the subscription may have %s handlers", n, s.s.Range())}

@@ -126,7 +126,11 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o eventbus.SubscribeO
 	if b.s.Name == "bus-mends-names" {
 		topic, o.Group, o.DeadLetter = mend(topic), mend(o.Group), mend(o.DeadLetter)
 	}
-	return b.good.Subscribe(ctx, topic, o, h)
+	sub, err := b.good.Subscribe(ctx, topic, o, h)
+	if err == nil && b.s.Name == "bus-keeps-newcomers-waiting" && len(b.good.Subscriptions()) > 1 {
+		sub.Pause()
+	}
+	return sub, err
 }
 
 // SubscribeManual lets the saboteur change the options and the handler, then subscribes.

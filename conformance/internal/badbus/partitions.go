@@ -3,6 +3,7 @@ package badbus
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -45,6 +46,14 @@ var dividing = []Saboteur{
 	}, {
 		Name: "bus-forgets-failed-keys", Breaks: "what has failed is the business of its owner",
 		backend: func(b backend.Backend) backend.Backend { return &keyless{b} },
+	}, {
+		Name: "bus-trusts-its-claims", Breaks: "an owner stays an owner until it hears otherwise",
+		backend: attaching(func(c *backend.Config) func(backend.Source) backend.Source {
+			if !isOfOwners(c) && !strings.Contains(c.Topic, ".partition-") {
+				return nil
+			}
+			return func(s backend.Source) backend.Source { return &trusting{s} }
+		}),
 	},
 }
 
@@ -94,4 +103,17 @@ func (k *keyless) Read(ctx context.Context, topic string, from backend.Start, ma
 		return nil, backend.ErrGone
 	}
 	return backend.Read(ctx, k.Backend, topic, from, max)
+}
+
+// trusting is a source whose leases are extended, also if the broker does not answer.
+type trusting struct{ backend.Source }
+
+func (t *trusting) Unwrap() backend.Source { return t.Source }
+
+func (t *trusting) Extend(ctx context.Context, ds []*backend.Delivery) error {
+	v, _ := backend.As[backend.Extender](t.Source)
+	if err := v.Extend(ctx, ds); !errors.Is(err, backend.ErrUnavailable) {
+		return err
+	}
+	return nil
 }

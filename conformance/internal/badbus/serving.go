@@ -50,4 +50,5 @@ var serving = []Saboteur{
 		},
 	},
 	{Name: "bus-declares-nothing", Breaks: "a group begins with its first member"},
+	{Name: "bus-keeps-newcomers-waiting", Breaks: "a bus that runs takes no further group"},
 }

@@ -90,10 +90,17 @@ func (n *null) Extend(context.Context, []*backend.Delivery) error { return nil }
 
 // consume makes a bus consume events events and returns when all are acknowledged.
 func consume(tb testing.TB, events int64, concurrency int) {
+	consumeBy(tb, events, concurrency, handleNull())
+}
+
+func handleNull() eventbus.Handler {
+	return func(context.Context, *eventbus.Delivery) error { return nil }
+}
+
+func consumeBy(tb testing.TB, events int64, concurrency int, h eventbus.Handler) {
 	n := newNull(events)
 	bus := eventbustest.On(tb, n, eventbus.Options{})
-	_, err := bus.Subscribe(tb.Context(), "t", eventbus.SubscribeOptions{Group: "g", Concurrency: concurrency},
-		func(context.Context, *eventbus.Delivery) error { return nil })
+	_, err := bus.Subscribe(tb.Context(), "t", eventbus.SubscribeOptions{Group: "g", Concurrency: concurrency}, h)
 	require.NoError(tb, err)
 	<-n.done
 	require.NoError(tb, bus.Shutdown(tb.Context()))
@@ -142,7 +149,8 @@ func BenchmarkPublishNull(b *testing.B) {
 }
 
 // Consuming an event costs the bus one allocation: its Delivery of 256 bytes. Its Hold
-// (250 bytes) and its context (56 bytes) share allocations with the others of the read.
+// (250 bytes) and its context (56 bytes) share allocations with the others of the read. PerWorker
+// adds none.
 // Publishing an event costs four, with the context that ends after PublishTimeout. If the
 // backend waits for nothing it costs part of one, because IDs and times share memory.
 func TestAllocations(t *testing.T) {
@@ -155,6 +163,10 @@ func TestAllocations(t *testing.T) {
 	t.Logf("%.2f allocations, %.0f bytes for an event consumed", consumed/events, size/events)
 	require.LessOrEqual(t, consumed/events, 1.2)
 	require.LessOrEqual(t, size/events, 620.0)
+
+	own, _ := allocations(func() { consumeBy(t, events, 4, eventbus.PerWorker(handleNull)) })
+	t.Logf("%.2f allocations for an event consumed with a handler for each worker", own/events)
+	require.LessOrEqual(t, own/events, 1.2)
 
 	for publishers, most := range map[int]float64{0: 4.3, -1: 0.3} {
 		n := newNull(0)

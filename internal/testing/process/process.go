@@ -9,14 +9,15 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Process is the backend of a process that can be frozen, and that can die. While it is
-// frozen, its calls wait; a call whose context has ended meanwhile is not made. After its death no
-// call has an effect.
+// A Process is the backend of a process that can be frozen, that can be cut from the broker, and
+// that can die. While it is frozen, its calls wait; a call whose context has ended meanwhile is not
+// made. While it is cut, its calls fail. After its death no call has an effect.
 type Process struct {
 	backend.Backend
 
 	mu     sync.Mutex
 	frozen chan struct{} // closed when it goes on; nil: it is not frozen
+	cut    bool
 	dead   bool
 }
 
@@ -43,6 +44,19 @@ func (p *Process) Thaw() {
 		close(p.frozen)
 		p.frozen = nil
 	}
+}
+
+// Cut cuts the process from the broker, or connects it again.
+func (p *Process) Cut(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = cut
+}
+
+func (p *Process) isCut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cut
 }
 
 // Die ends it without a warning.
@@ -73,6 +87,9 @@ func (p *Process) call(ctx context.Context, f func() error) error {
 	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if p.isCut() {
+		return backend.ErrUnavailable
 	}
 	return f()
 }
@@ -121,6 +138,9 @@ func (s *source) Receive(ctx context.Context, most int, bytes int64) (ds []backe
 	})
 	if !s.p.Wait() {
 		return nil, backend.ErrClosed
+	}
+	if s.p.isCut() {
+		return nil, backend.ErrUnavailable
 	}
 	return ds, err
 }

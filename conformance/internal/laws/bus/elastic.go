@@ -2,7 +2,9 @@ package bus
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -20,6 +22,14 @@ var elasticLaws = []law.Law{
 		ID: "B.E02", Name: "scale-limits", Promise: "SetConcurrency and ScaleUp refuse more handlers than MaxConcurrency, ScaleDown fewer than Concurrency, and ScaleDown ends no busy handler",
 		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-fixes-concurrency", "bus-scales-beyond"},
 		Test: buslaw.On(scaleLimits),
+	}, {
+		ID: "B.E03", Name: "handler-per-worker", Promise: "of a PerWorker no two runs of one handler overlap; a handler that SetConcurrency adds, or that takes the place of a stuck one, is a fresh one",
+		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-fixes-concurrency", "bus-without-timeouts"},
+		Test: buslaw.On(perWorker),
+	}, {
+		ID: "B.E04", Name: "scale-in-a-burst", Promise: "events in a burst, while the number of handlers falls to the least and rises again, are all handled, once and in the order of keys",
+		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-fixes-concurrency", "bus-ignores-order", "bus-runs-twice"},
+		Test: buslaw.On(scaleInABurst),
 	},
 }
 
@@ -117,4 +127,101 @@ func scaleLimits(e *buslaw.Env) {
 	}
 	close(h.gate)
 	e.AwaitDone(2, "g")
+}
+
+// shift makes handlers that know whether they are busy.
+type shift struct {
+	made  int // without a lock, because PerWorker makes one handler at a time
+	twice atomic.Bool
+}
+
+func (s *shift) fresh(h eventbus.Handler) func() eventbus.Handler {
+	return func() eventbus.Handler {
+		s.made++
+		var busy atomic.Bool
+		return func(ctx context.Context, d *eventbus.Delivery) error {
+			if busy.Swap(true) {
+				s.twice.Store(true)
+			}
+			defer busy.Store(false)
+			return h(ctx, d)
+		}
+	}
+}
+
+func perWorker(e *buslaw.Env) {
+	e.Start()
+	release, gate, entered := make(chan struct{}), make(chan struct{}), make(chan bool, 3)
+	free := sync.OnceFunc(func() { close(release) })
+	e.Cleanup(free)
+	w := &shift{}
+	s := e.Member("g", eventbus.SubscribeOptions{Concurrency: 1, MaxConcurrency: 3, Timeout: stuckTimeout(e)},
+		eventbus.PerWorker(w.fresh(func(_ context.Context, d *eventbus.Delivery) error {
+			switch {
+			case d.ID == "stuck" && d.Attempt <= 1:
+				<-release
+			case d.Type == "wait":
+				entered <- true
+				<-gate
+			}
+			return nil
+		})))
+	e.PublishEvents(&eventbus.Event{ID: "stuck"})
+	e.AwaitDone(1, "g") // in another handler
+	e.Must(s.SetConcurrency(3))
+	es := buslaw.Events(3)
+	for _, ev := range es {
+		ev.Type = "wait"
+	}
+	e.PublishEvents(es...)
+	for range es {
+		buslaw.Wait(e, entered, "three handlers run beside the stuck one")
+	}
+	if w.made != 4 {
+		e.Failf("got %d handlers for a run that is stuck and 3 others, want 4", w.made)
+	}
+	close(gate)
+	free()
+	e.PublishEvents(named("more-", 40)...)
+	e.AwaitDone(45, "g") // the stuck run too
+	if w.twice.Load() {
+		e.Failf("two runs of one handler were at the same time")
+	}
+	e.Settled("g")
+}
+
+func scaleInABurst(e *buslaw.Env) {
+	e.Start()
+	const n, most = 600, 8
+	s := e.Member("g", eventbus.SubscribeOptions{Concurrency: 1, MaxConcurrency: most}, func(ctx context.Context, d *eventbus.Delivery) error {
+		time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+		return failSome(ctx, d)
+	})
+	es := buslaw.KeyedEvents(n, 20)
+	for i := range 3 {
+		e.Must(s.SetConcurrency(most))
+		e.PublishEvents(es[200*i : 200*i+150]...)
+		e.AwaitDone(200*i+40, "g")
+		e.Must(s.SetConcurrency(1))
+		e.PublishEvents(es[200*i+150 : 200*i+200]...)
+		e.AwaitDone(200*i+100, "g")
+		for s.ScaleUp() {
+		}
+		e.AwaitDone(200*i+200, "g")
+		for end := time.Now().Add(e.Patience()); ; time.Sleep(law.Pause) {
+			for s.ScaleDown() {
+			}
+			if now, _, _ := s.Handlers(); now == 1 {
+				break
+			} else if time.Now().After(end) {
+				e.Failf("%d handlers are left of an idle subscription, want 1", now)
+			}
+		}
+	}
+	inOrder(e, "g")
+	e.CheckHistory("g")
+	e.Settled("g")
+	if n := e.Recorder.Succeeded("g"); e.Grace == 0 && n != 600 {
+		e.Failf("600 events were handled %d times, want each once", n)
+	}
 }

@@ -16,8 +16,8 @@ var failedKeyLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 2)
 			e.DeadLetters()
-			o := eventbus.SubscribeOptions{OnFailure: eventbus.FailAll, Retry: eventbus.Retry{MaxAttempts: 1}}
-			first := g.joinWith(o, failing(func(d *eventbus.Delivery) bool { return d.ID == "bad" }))
+			o := eventbus.SubscribeOptions{OnFailure: eventbus.FailAll, Retry: eventbus.Retry{MaxAttempts: 1}, Concurrency: 4}
+			first := g.joinAs(o, nil, failing(func(d *eventbus.Delivery) bool { return d.ID == "bad" }))
 			e.PublishEvents(&eventbus.Event{ID: "bad", Key: "k"})
 			e.AwaitDone(1, "dead")
 			e.PublishEvents(&eventbus.Event{ID: "behind", Key: "k"})
@@ -25,7 +25,7 @@ var failedKeyLaws = []law.Law{
 			first.Die()
 
 			g.members = nil
-			second := g.joinWith(o, buslaw.Succeed)
+			second := g.joinAs(o, nil, buslaw.Succeed)
 			g.settles()
 			e.PublishEvents(&eventbus.Event{ID: "later", Key: "k"}, &eventbus.Event{ID: "fine", Key: "other"})
 			e.AwaitDone(3, "dead")
@@ -44,7 +44,7 @@ var failedKeyLaws = []law.Law{
 			e.Must(second.sub.Drain(e.Context()))
 
 			g.members = nil
-			third := g.joinWith(o, buslaw.Succeed)
+			third := g.joinAs(o, nil, buslaw.Succeed)
 			e.PublishEvents(&eventbus.Event{ID: "after", Key: "k"})
 			e.AwaitDone(1, third.name)
 		}),

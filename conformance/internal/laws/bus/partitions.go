@@ -217,23 +217,8 @@ func (g *partitioned) options() eventbus.Options {
 
 // join adds a member, with a backend of its own if there can be one.
 func (g *partitioned) join(h eventbus.Handler) *partitionMember {
-	return g.joinWith(eventbus.SubscribeOptions{}, h)
-}
-
-func (g *partitioned) joinWith(o eventbus.SubscribeOptions, h eventbus.Handler) *partitionMember {
 	g.Helper()
-	g.joined++
-	b := g.Backend
-	if g.Claims(law.NeedPeer) {
-		b = g.Peer()
-	}
-	m := &partitionMember{Process: &process.Process{Backend: b}, name: fmt.Sprintf("member-%d", g.joined)}
-	g.Cleanup(m.Thaw)
-	bus := g.OtherBus(m.Process, g.options())
-	o.Lease, o.Concurrency = g.lease, 4
-	m.sub = g.MemberOn(bus, m.name, o, m.within(h))
-	g.members, g.all = append(g.members, m), append(g.all, m)
-	return m
+	return g.joinAs(eventbus.SubscribeOptions{Concurrency: 4}, nil, h)
 }
 
 // within returns h in the process of m: while it is frozen its handlers stand still, and after its

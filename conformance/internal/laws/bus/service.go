@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"time"
@@ -141,6 +142,111 @@ var serviceLaws = []law.Law{
 			}
 		}),
 	},
+	{
+		ID: "B.V05", Name: "second-registration", Promise: "a second registration of a name, or of a topic and its group, is refused; with AllowDuplicate the two share the events",
+		Saboteurs: []string{"bus-renames-groups"},
+		Test:      buslaw.On(secondRegistration),
+	},
+	{
+		ID: "B.V06", Name: "one-group-stops", Promise: "Stop of one group waits for its runs and leaves the others alone; registered again with another handler, the group has the events since",
+		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-renames-groups", "bus-serves-one-at-a-time"}, Uncounted: true,
+		Test: buslaw.On(oneGroupStops),
+	},
+	{
+		ID: "B.V07", Name: "registered-late", Promise: "a group that is registered while the service runs starts at once, with the events since, and is in the outcome",
+		Saboteurs: []string{"bus-keeps-newcomers-waiting"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			s := newService(e)
+			register(e, s, "early", buslaw.Succeed)
+			ctx, stop := context.WithCancel(e.Context())
+			defer stop()
+			ended := runService(e, s, ctx, e.Patience())
+			e.PublishEvents(withIDs("1")...)
+			e.AwaitDone(1, "early")
+			register(e, s, "late", func(context.Context, *eventbus.Delivery) error { return eventbus.Permanent(buslaw.ErrBroken) })
+			e.PublishEvents(withIDs("2", "3")...)
+			e.AwaitDone(3, "early")
+			e.Await("the late group has run", func(r *buslaw.Recorder) bool { return r.Ended("late") == 2 })
+			for _, h := range e.Recorder.All("late") {
+				if h.Delivery.ID == "1" {
+					e.Failf("the late group got an event from before its registration")
+				}
+			}
+			e.Settled("early", "late")
+			stop()
+			o := buslaw.Wait(e, ended, "the service has ended")
+			if o.Failures != 2 || o.Groups["late"].Failures != 2 || o.Left != 0 {
+				e.Failf("got %v, want the 2 failures of the late group", o)
+			}
+		}),
+	},
+}
+
+func secondRegistration(e *buslaw.Env) {
+	e.Start()
+	s := newService(e)
+	register(e, s, "one", buslaw.Succeed)
+	o := e.Options(eventbus.SubscribeOptions{Group: "one", Start: eventbus.StartLatest, Concurrency: 4, Order: eventbus.Unordered})
+	g := service.Group{Topic: law.Topic, Options: o, Handler: e.Recorder.Handler("two", "one", buslaw.Succeed)}
+	list := g
+	list.Topic, list.Options.Topics = "", []string{"another", law.Topic}
+	for _, again := range []struct {
+		name  string
+		group service.Group
+	}{{"one", g}, {"two", g}, {"two", list}} {
+		err := s.Register(e.Context(), again.name, again.group)
+		if _, ok := errors.AsType[*eventbus.FieldError](err); !ok {
+			e.Failf("Register of the group one again, as %s: got error %v, want a *FieldError", again.name, err)
+		}
+	}
+	g.AllowDuplicate = true
+	e.Must(s.Register(e.Context(), "two", g))
+	e.Must(s.Start(e.Context()))
+	e.PublishEvents(buslaw.Events(40)...)
+	e.AwaitDone(40, "one", "two")
+	e.Settled("one")
+	if n := e.Recorder.Count(); n != 40 {
+		e.Failf("got %d runs of 40 events, want each once", n)
+	}
+}
+
+func oneGroupStops(e *buslaw.Env) {
+	e.Start()
+	s := newService(e)
+	gate := make(chan struct{})
+	free := sync.OnceFunc(func() { close(gate) })
+	e.Cleanup(free)
+	register(e, s, "stays", buslaw.Succeed)
+	register(e, s, "stops", func(context.Context, *eventbus.Delivery) error {
+		<-gate
+		return nil
+	})
+	e.Must(s.Start(e.Context()))
+	e.PublishEvents(withIDs("1")...)
+	e.AwaitRuns(1, "stops")
+	stopped := make(chan error, 1)
+	e.Go(func() { stopped <- s.Stop(e.Context(), "stops") })
+	time.Sleep(e.Lease / 4)
+	e.PublishEvents(withIDs("2")...)
+	e.AwaitDone(2, "stays")
+	select {
+	case err := <-stopped:
+		e.Failf("Stop returned with error %v while a handler of the group ran", err)
+	default:
+	}
+	free()
+	e.Must(buslaw.Wait(e, stopped, "Stop has returned"))
+	e.PublishEvents(withIDs("3")...)
+	e.AwaitDone(3, "stays")
+	e.Still(4, e.Soon()) // the group that stopped has run one event
+	o := e.Options(eventbus.SubscribeOptions{Group: "stops", Start: eventbus.StartLatest})
+	e.Must(s.Register(e.Context(), "stops", service.Group{Topic: law.Topic, Options: o, Handler: e.Recorder.Handler("anew", "stops", buslaw.Succeed)}))
+	e.AwaitDone(2, "anew")
+	e.Settled("stays", "stops")
+	if n := e.Recorder.Count(); n != 6 {
+		e.Failf("got %d runs, want 3 of the group that stays, and 1 and 2 of the other one", n)
+	}
 }
 
 // withIDs returns events with these IDs.
