@@ -21,7 +21,8 @@ type Owner interface {
 	// Shed asks the Owner to end its work on a partition, and then to call GiveBack.
 	Shed(c *Claim)
 
-	// Lost tells that a partition is not owned any more, because of why.
+	// Lost tells that a partition is not owned any more, because of why: ErrExpired, ErrTaken or
+	// ErrGone.
 	Lost(c *Claim, why error)
 
 	// Troubled tells that a call to the broker has failed; nil: the calls succeed again.
@@ -83,10 +84,11 @@ const (
 	callTime = 5 * time.Second
 )
 
+// The reasons of Owner.Lost.
 var (
-	errExpired = errors.New("eventbus: the lease of the partition was not extended in time")
-	errTaken   = errors.New("eventbus: another member has the partition")
-	errGone    = errors.New("eventbus: the tokens of the partitions were deleted")
+	ErrExpired = errors.New("eventbus: the lease of the partition was not extended in time")
+	ErrTaken   = errors.New("eventbus: another member has the partition")
+	ErrGone    = errors.New("eventbus: the tokens of the partitions were deleted")
 )
 
 // Open attaches to the owners' topic. Start starts the work, and Close ends it.
@@ -178,7 +180,7 @@ func (x *Coordinator) extend(t *tokens, claims []*Claim) error {
 	var lost []*Claim
 	err := x.Guard("Extend", func() (err error) { lost, err = t.extend(ctx, claims); return err })
 	for _, c := range lost {
-		x.lose(c, errTaken)
+		x.lose(c, ErrTaken)
 	}
 	x.watch()
 	return err
@@ -203,7 +205,7 @@ func (x *Coordinator) watch() {
 func (x *Coordinator) expire() {
 	for _, c := range x.Owned() {
 		if !c.Leases() {
-			x.lose(c, errExpired)
+			x.lose(c, ErrExpired)
 		}
 	}
 	x.watch()

@@ -187,7 +187,7 @@ func (x *Coordinator) admit(c *Claim, order int) bool {
 	x.mu.Unlock()
 	if old != nil { // its lease has ended without notice
 		old.lost.Store(true)
-		x.Owner.Lost(old, errExpired)
+		x.Owner.Lost(old, ErrExpired)
 	}
 	x.Owner.Gained(c)
 	return true
@@ -196,7 +196,7 @@ func (x *Coordinator) admit(c *Claim, order int) bool {
 // reopen attaches again, because the owners' topic or the group was deleted.
 func (x *Coordinator) reopen() error {
 	for _, c := range x.Owned() {
-		x.lose(c, errGone)
+		x.lose(c, ErrGone)
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, 2*callTime)
 	defer cancel()
