@@ -40,7 +40,7 @@ func newTopicsSettings(drivers []backend.Driver, cmd *cobra.Command, replace boo
 			}
 		}
 		if replace {
-			if err := requireTopics(ctx, bus.Backend(), topic); err != nil {
+			if err := requireStored(ctx, bus.Backend(), topic); err != nil {
 				return err
 			}
 		}
@@ -88,13 +88,14 @@ func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		s.Inner = true
 		rows, err := s.Topics(ctx)
 		if err != nil {
 			return err
 		}
 		row := survey.Topic{Groups: backend.Unknown, Depth: backend.Unknown}
 		for _, r := range rows {
-			if r.Topic == topic {
+			if r.Topic == topic && r.Partitions == 0 {
 				row = r
 			}
 		}

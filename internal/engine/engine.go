@@ -37,6 +37,7 @@ type Options struct {
 	Observer observer.Observer
 	Publish  PublishOptions // New sets NewBackoff
 	Instance string         // see backend.Config.Instance; empty: none
+	Program  string         // names the process, for operators
 	Topics   map[string]Topic
 
 	Partitions map[string]int // the numbers of partitions, by topic
@@ -61,6 +62,7 @@ type Engine struct {
 	failed chan error // see Failed
 
 	instance, incarnation string // of the members; both empty: none
+	program               string
 
 	mu      sync.Mutex
 	closing bool
@@ -76,6 +78,7 @@ type Engine struct {
 func New(b backend.Backend, o Options) *Engine {
 	e := &Engine{
 		backend:    b,
+		program:    o.Program,
 		limits:     backend.LimitsOf(b),
 		notifier:   newNotifier(o.Observer),
 		partitions: newPartitions(b, o.Partitions),

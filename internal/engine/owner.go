@@ -68,7 +68,7 @@ func (o *owner) open(ctx context.Context) error {
 	}
 	return driving("Attach", func() error {
 		c, err := partition.Open(ctx, partition.Config{
-			Backend: s.engine.backend, Topic: s.Topic, Group: s.Group, Number: len(s.Config.Topics), Lease: s.TokenLease, Notify: s.notifier.noticed, Owner: o, Guard: driving,
+			Backend: s.engine.backend, Topic: s.Topic, Group: s.Group, Name: s.engine.program, Number: len(s.Config.Topics), Lease: s.TokenLease, Notify: s.notifier.noticed, Owner: o, Guard: driving,
 		})
 		o.coordinator = c
 		return err

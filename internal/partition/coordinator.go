@@ -32,10 +32,11 @@ type Owner interface {
 	Failed(err error)
 }
 
-// Config of a Coordinator. Every field is set.
+// Config of a Coordinator. Every field is set, but for Name.
 type Config struct {
 	Backend      backend.Backend
 	Topic, Group string
+	Name         string        // of the process, for operators; may be empty
 	Number       int           // of partitions
 	Lease        time.Duration // of tokens
 	Notify       func(backend.Notice)
@@ -101,7 +102,7 @@ func Open(ctx context.Context, c Config) (*Coordinator, error) {
 		Config: c, id: rand.Text(), tokens: t, claims: map[int]*Claim{}, troubles: map[string]bool{},
 		wakeTake: make(chan struct{}, 1), wakeKeep: make(chan struct{}, 1), emptied: make(chan struct{}, 1),
 	}
-	x.roster = roster{backend: c.Backend, topic: MembersTopic(c.Topic), group: c.Group, id: x.id}
+	x.roster = roster{backend: c.Backend, topic: MembersTopic(c.Topic), group: c.Group, name: c.Name, id: x.id}
 	x.ctx, x.stop = context.WithCancel(context.Background()) //nolint:forbidigo // Drain ends it
 	x.live, x.end = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
 	x.expiry = time.AfterFunc(time.Hour, x.expire)

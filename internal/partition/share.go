@@ -42,8 +42,9 @@ type census struct {
 // A note is the last message of a member.
 type note struct {
 	Member string `json:"member"`
+	Name   string `json:"name"`
 	Group  string `json:"group"`
-	Owned  []int  `json:"owned"`
+	Owned  string `json:"owned"` // by Ranges
 
 	position string
 	age      time.Duration // how long it has been the last one, as far as this process has looked
