@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -112,4 +113,73 @@ func TestTablesShowEventsOutsidePartitions(t *testing.T) {
 	end()
 	b.ok("", "pub", "orders", "--data", "1")
 	require.Equal(t, "TOPIC   GROUPS  DEPTH  PARTITIONS\norders  0       3      2\norders  0       1      -\n", b.ok("", "topics").stdout)
+}
+
+// onEachAtOnce is onEach for tests that wait for a long time: the benches run at the same time.
+func onEachAtOnce(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Parallel()
+	t.Run("memory", func(t *testing.T) { t.Parallel(); test(t, newBench(t)) })
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, &bench{t: t, b: openBackend(t, k.driver, k.start(t).URL())})
+		})
+	}
+}
+
+// An operator gives a topic more partitions and fewer. All that would lose events or their order is
+// refused before, and programs with the old number get both numbers.
+func TestTopicsSetPartitions(t *testing.T) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
+		set := func(n string, more ...string) result {
+			return b.run("", append([]string{"topics", "set", "orders", "--partitions", n}, more...)...)
+		}
+		require.Contains(t, set("8").stderr, `there is no topic "orders"`)
+		b.ok("", "pub", "orders", "--data", "outside")
+		require.Contains(t, set("8").stderr, "orders has no partitions: the first program that states them stores their number")
+
+		old, endOld := b.divided(4)
+		b.publishes(old, 20)
+		require.Regexp(t, `this would leave 20 events that orders keeps without an order with later ones of their key: give --yes\n$`, set("8").stderr)
+		s := b.joins(old)
+		await(t, "it works", func() bool { return len(s.Partitions()) == 4 && s.Counts().Acknowledged == 20 })
+		require.Regexp(t, `orders has members: stop "shop@.*" of billing\n$`, set("8").stderr)
+		require.NoError(t, s.Drain(t.Context()))
+		b.publishes(old, 20)
+		require.Contains(t, set("8").stderr, "billing has not settled 20 events of orders")
+		s = b.joins(old)
+		await(t, "it works", func() bool { return s.Counts().Acknowledged == 20 })
+		require.NoError(t, s.Drain(t.Context()))
+
+		require.Equal(t, "eventbus: topics set: give --partitions without --keep: it leaves the other settings as they are\n", set("8", "--keep", "1h").stderr)
+		require.Contains(t, set("1025").stderr, "--partitions is 1025, want 1 to 1024")
+		r := set("8")
+		require.Zero(t, r.code, r.stderr)
+		require.Equal(t, "orders has 8 partitions now, in place of 4: 1 group had settled all events\n", r.stdout)
+		err := old.Publish(t.Context(), "orders", &eventbus.Event{Key: "key-1"})
+		number, ok := errors.AsType[*eventbus.PartitionsError](err)
+		require.True(t, ok, err)
+		require.Equal(t, []int{8, 4}, []int{number.Stored, number.Stated})
+		endOld()
+		require.Equal(t, "orders has 8 partitions already\n", set("8").stdout)
+
+		bus, end := b.divided(8)
+		b.publishes(bus, 20)
+		require.Equal(t, survey.Count(20), b.groups("orders")[0].Lag, "the group has the new partitions too")
+		s = b.joins(bus)
+		await(t, "it works", func() bool { return len(s.Partitions()) == 8 && s.Counts().Acknowledged == 20 })
+		end()
+
+		var done divided
+		set("2", "--json").decode(t, &done)
+		require.Equal(t, divided{Topic: "orders", Done: "divided", Before: 8, Partitions: 2, Groups: 1, Deleted: 6}, done)
+		topics := b.ok("", "topics", "--all").stdout
+		require.Contains(t, topics, "orders.partition-1 ")
+		require.NotContains(t, topics, "orders.partition-2 ")
+		bus, end = b.divided(2)
+		b.publishes(bus, 20)
+		s = b.joins(bus)
+		await(t, "it works", func() bool { return len(s.Partitions()) == 2 && s.Counts().Acknowledged == 20 })
+		end()
+	})
 }

@@ -44,7 +44,7 @@ A topic with partitions is one line. Its depth is the sum over all partitions.`,
 	}
 	c.addFlags(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, allUsage)
-	cmd.AddCommand(newTopicsDeclare(drivers), newTopicsSet(drivers), newTopicsDelete(drivers, asJSON))
+	cmd.AddCommand(newTopicsDeclare(drivers, asJSON), newTopicsSet(drivers, asJSON), newTopicsDelete(drivers, asJSON))
 	return cmd
 }
 

@@ -136,10 +136,14 @@ func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
 	}
 	before := firsts{ctx: ctx, timeout: e.publishTimeout}
 	defer before.end()
+	divided := make([]*partitioned, 0, 4) // of msgs
 	for _, m := range msgs {
 		if p := e.partitions[m.Topic]; p != nil {
-			if err := before.do(p.agreed); err != nil {
-				return err
+			if !slices.Contains(divided, p) {
+				if err := before.do(p.agree()); err != nil {
+					return err
+				}
+				divided = append(divided, p)
 			}
 			m.Topic = p.of(m)
 		}
@@ -147,7 +151,11 @@ func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
 			return err
 		}
 	}
-	return e.publisher.Publish(before.ctx, msgs)
+	err := e.publisher.Publish(before.ctx, msgs)
+	for _, p := range divided {
+		err = p.confirm(&before, err)
+	}
+	return err
 }
 
 // Dropped returns how many messages failed with ErrDropped so far.

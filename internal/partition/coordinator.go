@@ -28,7 +28,8 @@ type Owner interface {
 	// Troubled tells that a call to the broker has failed; nil: the calls succeed again.
 	Troubled(err error)
 
-	// Failed tells that the Coordinator cannot go on, because the backend is closed.
+	// Failed tells that the Coordinator cannot go on, because the backend is closed, or the topic has
+	// another number of partitions.
 	Failed(err error)
 }
 
@@ -57,6 +58,7 @@ type Coordinator struct {
 	id     string
 	roster roster
 	census census
+	heed   heed
 
 	ctx        context.Context // done after Drain or Close: no token is taken, and no note is written
 	stop       context.CancelFunc

@@ -53,7 +53,7 @@ func TestAgree(t *testing.T) {
 	err = Agree(t.Context(), b, "orders", 8)
 	number, ok := errors.AsType[*NumberError](err)
 	require.True(t, ok)
-	require.Equal(t, NumberError{"orders", 16, 8}, *number)
+	require.Equal(t, NumberError{Topic: "orders", Stored: 16, Stated: 8}, *number)
 	require.ErrorContains(t, err, "has 16 partitions, and this program states 8")
 	ms, err := b.Read(t.Context(), NumberTopic("orders"), backend.StartEarliest, 9)
 	require.NoError(t, err)
@@ -257,7 +257,7 @@ func TestMembers(t *testing.T) {
 		one, two := join(t, b, 5, 10*time.Second), join(t, b, 5, 10*time.Second)
 		time.Sleep(5 * time.Second)
 		still := roster{backend: b, topic: MembersTopic("orders"), group: "a", id: "still", name: "frozen@host/1"}
-		require.NoError(t, still.write(t.Context(), []int{7}))
+		require.NoError(t, still.write(t.Context(), []int{7}, false))
 		ms, err = Members(t.Context(), b, "orders")
 		require.NoError(t, err)
 		require.Len(t, ms, 3)

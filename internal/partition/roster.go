@@ -22,9 +22,10 @@ type roster struct {
 
 const mostNotes = 4096 // of one look
 
-// write stores a note of the partitions that the member owns, and removes the one before.
-func (r *roster) write(ctx context.Context, owned []int) error {
-	payload, err := json.Marshal(note{Member: r.id, Name: r.name, Group: r.group, Owned: Ranges(owned)})
+// write stores a note of the partitions that the member owns, and removes the one before. A member
+// that waits may not take partitions yet.
+func (r *roster) write(ctx context.Context, owned []int, waits bool) error {
+	payload, err := json.Marshal(note{Member: r.id, Name: r.name, Group: r.group, Owned: Ranges(owned), Waits: waits})
 	if err != nil {
 		return err
 	}

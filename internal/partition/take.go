@@ -34,7 +34,16 @@ func (x *Coordinator) beatOnce(writes bool, lost *astray) error {
 		for _, c := range x.Owned() {
 			owned = append(owned, c.Partition)
 		}
-		if err := x.roster.write(ctx, owned); err != nil {
+		if err := x.roster.write(ctx, owned, x.heed.never()); err != nil {
+			return ended(x.ctx, err)
+		}
+	}
+	waited := x.heed.never()
+	if err := x.heed.look(ctx, x); err != nil || x.heed.never() {
+		return ended(x.ctx, err)
+	}
+	if waited { // the others make room at once
+		if err := x.roster.write(ctx, nil, false); err != nil {
 			return ended(x.ctx, err)
 		}
 	}
@@ -161,6 +170,7 @@ func (x *Coordinator) gain(t *tokens, claims []*Claim) {
 		if slices.Contains(lost, c) {
 			continue
 		}
+		c.Epoch += x.heed.epochs
 		if !c.Leases() {
 			continue // not extended: it comes again when its lease has ended
 		}
