@@ -59,8 +59,8 @@ const (
 	// changeTime bounds a change until its number is stored. A command that was frozen for longer does not go on.
 	changeTime = time.Minute
 
-	// fence is how long after its mark a change is sure that no publisher believes the old number:
-	// clocks may differ in speed, and the mark must have reached the broker.
+	// fence is how long after the mark is stored a change is sure that no publisher believes the old
+	// number, although clocks differ in speed.
 	fence = PledgeTime + PledgeTime/20 + time.Second
 )
 
@@ -111,6 +111,7 @@ type changing struct {
 	loss    Loss
 	notes   []Member // of the dead
 	began   time.Time
+	marked  time.Time // the mark is stored
 	mark    change
 	held    []seized // all tokens
 }
@@ -158,7 +159,7 @@ func (w *changing) close(ctx context.Context) error {
 	w.mark = change{ID: rand.Text(), From: w.before, To: w.Number, By: w.By, Began: w.began.UTC().Truncate(time.Second)}
 	at, err := w.publish(ctx, w.mark)
 	if err == nil {
-		w.mark.position = at
+		w.mark.position, w.marked = at, time.Now()
 		var l numberLog
 		if l, err = readNumber(ctx, w.Backend, w.Topic); err == nil && (len(l.open) == 0 || l.open[0].ID != w.mark.ID || l.number != w.before) {
 			err = errors.New("another command changes the number at the same time")
@@ -207,7 +208,7 @@ func (w *changing) prepare(ctx context.Context) error {
 	if err := w.seize(ctx); err != nil {
 		return err
 	}
-	sleep(ctx, time.Until(w.began.Add(fence)))
+	sleep(ctx, time.Until(w.marked.Add(fence)))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
