@@ -75,10 +75,10 @@ func TestChange(t *testing.T) {
 		for i, n := range []int{9, 2, 9} {
 			before, err := Number(t.Context(), b, "orders")
 			require.NoError(t, err)
-			o := &epochOwner{idleOwner: *join(t, b, before, 10*time.Second)}
+			o := join(t, b, before, 10*time.Second)
 			time.Sleep(5 * time.Second)
 			require.Len(t, o.Owned(), before)
-			least, most := o.epochs()
+			least, most := epochs(o)
 			require.Greater(t, least, epoch, "change %d", i)
 			epoch = most
 			require.NoError(t, o.Close(context.WithoutCancel(t.Context())))
@@ -103,9 +103,7 @@ func TestChange(t *testing.T) {
 	})
 }
 
-type epochOwner struct{ idleOwner }
-
-func (o *epochOwner) epochs() (least, most int) {
+func epochs(o *idleOwner) (least, most int) {
 	for i, c := range o.Owned() {
 		if i == 0 || c.Epoch < least {
 			least = c.Epoch

@@ -32,8 +32,8 @@ func (h *heed) look(ctx context.Context, x *Coordinator) error {
 	l, err := agree(ctx, x.Backend, x.Topic, x.Number)
 	other, ok := errors.AsType[*NumberError](err)
 	switch {
-	case err == nil:
-		h.agreed, h.epochs = true, l.epochs
+	case err == nil && !h.agreed:
+		h.agreed, h.epochs = true, l.epochs // once, because take reads epochs after its first quota
 	case ok && other.Next == 0:
 		x.Owner.Failed(err)
 		x.Drain()
