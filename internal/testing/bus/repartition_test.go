@@ -225,7 +225,7 @@ func TestPublishWaitsForAChange(t *testing.T) {
 		mark := &backend.Message{Topic: partition.NumberTopic("orders"), Payload: []byte(`{"change":"a","from":4,"to":8,"by":"ann"}`)}
 		require.NoError(d, d.b.Publish(d.Context(), []*backend.Message{mark}))
 		began := time.Now()
-		time.AfterFunc(7*time.Second, func() { _ = d.b.Remove(context.Background(), mark.Topic, []string{mark.Position}) })
+		time.AfterFunc(7*time.Second, func() { _ = d.b.Remove(d.Context(), mark.Topic, []string{mark.Position}) })
 		require.NoError(d, d.publish(bus, 1))
 		require.InDelta(d, 8, time.Since(began).Seconds(), 1.1)
 		d.end(bus)
