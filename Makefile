@@ -122,7 +122,7 @@ demo-schedule: brokers ## SCHEDULED (20000) events in the coming minute and 100 
 demo-instances: brokers ## INSTANCES (50) that each get every event come and go for DEMO_SECONDS (600), a third killed: none misses an event, nothing is left
 	@EVENTBUS_INSTANCES=$(or $(INSTANCES),50) EVENTBUS_INSTANCES_SECONDS=$(or $(DEMO_SECONDS),600) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoInstances ./cmd/eventbus -timeout 40m
 
-demo-groups: brokers ## EVENTS (100000) events in 16 partitions of three processes: one is killed, one frozen, two are added; the order of every key holds
+demo-groups: brokers ## EVENTS (100000) events in 16 partitions of three processes, also on clusters: one is killed, one frozen, two are added; the order of every key holds
 	@EVENTBUS_GROUP_EVENTS=$(or $(EVENTS),100000) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoGroups ./cmd/eventbus -timeout 20m
 
 cover: ## measure what the tests reach; coverage.out

@@ -38,6 +38,16 @@ func programName() string {
 	return (&url.URL{Path: name[:min(len(name), maxText/4)]}).String() // escaped it is at most three times as long
 }
 
+// process returns a name of this process for operators: the instance, or the service with the
+// machine and the number of the process.
+func (o Options) process() string {
+	if o.Instance != "" {
+		return o.Instance
+	}
+	host, _ := os.Hostname() // without one, the number must do
+	return fmt.Sprintf("%s@%s/%d", o.Service[:min(len(o.Service), maxText/4)], host, os.Getpid())
+}
+
 func (o Options) check(l backend.Limits) error {
 	switch {
 	case o.MaxPayload < 0:

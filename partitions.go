@@ -30,8 +30,9 @@ func PartitionTopics(topic string, n int) []string {
 }
 
 // Partitions returns the numbers of the partitions that this member owns now, sorted: it alone in
-// its group gets their events. It returns none if the topic has no partitions, and with
-// EachInstance, because such a member has all of them and shares none.
+// its group gets their events. It returns nil if the topic has no partitions, and with
+// EachInstance, because such a member has all of them and shares none. A member that waits for a
+// share has an empty slice, which is not nil.
 //
 // The members of a group share the partitions of their topic: of M members each owns at most
 // P/M, rounded up. When members come and go, partitions move. A member that gives one back

@@ -188,10 +188,20 @@ type Maintained struct {
 type PartitionMoved struct {
 	Topic, Group string
 	Partition    int
-	Epoch        int   // grows with each change of the owner
-	Gained       bool  // false: it was given back, or lost
-	Err          error // why it was lost; nil: it was not
+	Epoch        int    // grows with each change of the owner
+	Gained       bool   // false: it was given back, or lost
+	Reason       string // one of the reasons below, such as ReasonTaken
+	Err          error  // why it was lost; nil: it was not
 }
+
+// The values of PartitionMoved.Reason.
+const (
+	ReasonGained    = "gained"
+	ReasonGivenBack = "given-back" // to other members, or at the end of the subscription
+	ReasonExpired   = "expired"    // the lease of its token was not extended in time
+	ReasonTaken     = "taken"      // another member has its token
+	ReasonDeleted   = "deleted"    // its token was deleted, with the topic or the group
+)
 
 // Noticed describes a backend.Notice, a driver's message to the operator.
 type Noticed struct {

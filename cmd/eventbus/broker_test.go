@@ -37,6 +37,24 @@ var kinds = []kind{
 	{"nats", nats.Driver{}, func(t *testing.T) broker { return natstest.Start(t) }, 2 * time.Second},
 }
 
+// clusters are kinds of brokers with several servers, for tests that need only their URL.
+var clusters = []kind{
+	{"redis-cluster", redisstream.Driver{}, func(t *testing.T) broker {
+		return several{url: "redis+cluster://" + redistest.StartCluster(t).Nodes()[0].Addr()}
+	}, 0},
+	{"nats-cluster", nats.Driver{}, func(t *testing.T) broker {
+		return several{url: natstest.StartCluster(t).Servers()[0].URL() + "?replicas=3"}
+	}, 0},
+}
+
+// several is a cluster with this URL.
+type several struct {
+	broker // nil: no server of it is killed
+	url    string
+}
+
+func (s several) URL() string { return s.url }
+
 // onBrokers runs a test on a server of each kind; its commands use the server.
 func onBrokers(t *testing.T, test func(t *testing.T, b broker)) {
 	for _, k := range kinds {

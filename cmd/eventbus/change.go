@@ -78,7 +78,7 @@ func (c *change) admin(ctx context.Context, b backend.Backend, topic, group stri
 	if !ok {
 		return nil, fmt.Errorf("this backend cannot change topics and groups: %w", errors.ErrUnsupported)
 	}
-	if err := requireTopics(ctx, b, topic); err != nil || group == "" {
+	if err := requireStored(ctx, b, topic); err != nil || group == "" {
 		return admin, err
 	}
 	groups, err := admin.Groups(ctx, topic)

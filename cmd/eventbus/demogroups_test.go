@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -29,18 +30,23 @@ const (
 
 // Three processes share 16 partitions. Of the events 2 % fail once. One process is killed, one is
 // frozen for two leases, and two more are added. Every event is handled, and the order of every key
-// holds across the processes. EVENTBUS_GROUP_EVENTS is the number of events (3000).
+// holds across the processes. If EVENTBUS_GROUP_EVENTS is set, it is the number of events, which is
+// 3000 otherwise. The test then runs on clusters too, and one kind of broker runs after another.
 func TestDemoGroups(t *testing.T) {
 	t.Parallel()
-	n := 3000
-	if v := os.Getenv("EVENTBUS_GROUP_EVENTS"); v != "" {
+	n, all := 3000, kinds
+	v, long := os.LookupEnv("EVENTBUS_GROUP_EVENTS")
+	if long {
 		var err error
 		n, err = strconv.Atoi(v)
 		require.NoError(t, err)
+		all = slices.Concat(kinds, clusters)
 	}
-	for _, k := range kinds {
+	for _, k := range all {
 		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
+			if !long {
+				t.Parallel()
+			}
 			demoGroups(t, k, n)
 		})
 	}
@@ -52,14 +58,15 @@ type groupAccount struct {
 	begins map[[2]string][]int64 // by key and number: when runs began
 	first  map[[2]string]int64   // by key and number: when it was handled for the first time
 	gained []int64               // when partitions were gained
+	story  map[string][]string   // by key and by partition: all lines
 	runs   int
 	again  int
 }
 
 // start starts the process of a member, whose lines a.read collects.
-func (a *groupAccount) start(t *testing.T, rawURL string, live *sync.WaitGroup) *exec.Cmd {
+func (a *groupAccount) start(t *testing.T, name, rawURL string, live *sync.WaitGroup) *exec.Cmd {
 	cmd := process(t)
-	cmd.Env = append(os.Environ(), memberVariable+"="+rawURL)
+	cmd.Env = append(os.Environ(), memberVariable+"="+rawURL, memberName+"="+name)
 	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -74,16 +81,17 @@ func (a *groupAccount) start(t *testing.T, rawURL string, live *sync.WaitGroup) 
 }
 
 func (a *groupAccount) read(words []string) {
-	if len(words) != 4 {
+	if len(words) != 5 {
 		return // the last line of a killed process may be cut short
 	}
-	at, err := strconv.ParseInt(words[3], 10, 64)
+	at, err := strconv.ParseInt(words[4], 10, 64)
 	if err != nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	event := [2]string{words[1], words[2]}
+	a.story[words[1]] = append(a.story[words[1]], fmt.Sprintf("%s %s %s %s", time.Unix(0, at).Format("05.000"), words[3], words[0], words[2]))
 	switch words[0] {
 	case "begin":
 		a.begins[event] = append(a.begins[event], at)
@@ -118,8 +126,9 @@ func (a *groupAccount) takeover(since, until time.Time) time.Duration {
 	return time.Duration(last - since.UnixNano()).Round(10 * time.Millisecond)
 }
 
-// disorder counts the runs that began before an earlier event of their key was handled.
-func (a *groupAccount) disorder() (wrong int) {
+// disorder counts the runs that began before an earlier event of their key was handled, and tells the
+// story of the first one.
+func (a *groupAccount) disorder(to io.Writer) (wrong int) {
 	for event, begins := range a.begins {
 		n, _ := strconv.Atoi(event[1])
 		if n == 0 {
@@ -127,7 +136,14 @@ func (a *groupAccount) disorder() (wrong int) {
 		}
 		before, has := a.first[[2]string{event[0], strconv.Itoa(n - 1)}]
 		if !has || before > slices.Min(begins) {
-			wrong++
+			if wrong++; wrong == 1 {
+				partition := strconv.Itoa(eventbus.PartitionOf(event[0], groupPartitions))
+				for _, about := range []string{event[0], partition} {
+					lines := a.story[about]
+					slices.Sort(lines)
+					fmt.Fprintf(to, "event %s of %s began too early; all about %s:\n%s\n", event[1], event[0], about, strings.Join(lines, "\n"))
+				}
+			}
 		}
 	}
 	return wrong
@@ -141,10 +157,10 @@ func demoGroups(t *testing.T, k kind, n int) {
 	require.NoError(t, err)
 	bus, err := eventbus.New(b, groupOptions())
 	require.NoError(t, err)
-	a := &groupAccount{begins: map[[2]string][]int64{}, first: map[[2]string]int64{}}
+	a := &groupAccount{begins: map[[2]string][]int64{}, first: map[[2]string]int64{}, story: map[string][]string{}}
 	var live sync.WaitGroup
 	members := map[string]*exec.Cmd{}
-	add := func(name string) { members[name] = a.start(t, rawURL, &live) }
+	add := func(name string) { members[name] = a.start(t, name, rawURL, &live) }
 	for _, name := range []string{"one", "two", "three"} {
 		add(name)
 	}
@@ -183,12 +199,13 @@ func demoGroups(t *testing.T, k kind, n int) {
 	}
 	live.Wait()
 	require.NoError(t, bus.Shutdown(t.Context()))
-	wrong := a.disorder()
+	wrong := a.disorder(t.Output())
 	thawed := frozen.Add(2 * groupLease)
 	if added.Before(thawed) {
 		thawed = added // the members that were added gain partitions too
 	}
 	afterKill, afterFreeze := a.takeover(killed, frozen), a.takeover(frozen, thawed)
+	fmt.Fprintf(t.Output(), "%s: killed at %s, frozen at %s, added at %s\n", k.name, killed.Format("05.000"), frozen.Format("05.000"), added.Format("05.000"))
 	fmt.Fprintf(t.Output(), "%s: %d events of %d keys, %d handled, %d runs, %d handled again; %d out of order; %d unsettled; the last one %v after the last was published\n"+
 		"%s: all partitions had an owner %v after the kill, %v after the freeze, and %v after two were added; the lease is %v\n",
 		k.name, n, groupKeys, len(a.first), a.runs, a.again, wrong, s, took,

@@ -10,6 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 // requireTopics returns an error if one of the topics does not exist. It returns nil if the
@@ -19,12 +20,41 @@ func requireTopics(ctx context.Context, b backend.Backend, names ...string) erro
 	if err != nil || all == nil {
 		return err
 	}
+	known := visible(all)
 	for _, name := range names {
-		if !slices.Contains(all, name) {
-			return fmt.Errorf("there is no topic %q%s", name, nearest.Hint("%s", name, all))
+		if !slices.Contains(all, name) && !slices.Contains(known, name) {
+			return fmt.Errorf("there is no topic %q%s", name, nearest.Hint("%s", name, known))
 		}
 	}
 	return nil
+}
+
+// visible returns names with a topic with partitions in place of the inner topics of which it
+// consists.
+func visible(names []string) (known []string) {
+	for _, name := range names {
+		topic := partition.Whole(name)
+		if topic == "" || !slices.Contains(names, partition.NumberTopic(topic)) {
+			topic = name
+		}
+		if !slices.Contains(known, topic) {
+			known = append(known, topic)
+		}
+	}
+	return known
+}
+
+// requireStored returns an error if topic does not exist as a topic of the broker. It may be a topic
+// with partitions.
+func requireStored(ctx context.Context, b backend.Backend, topic string) error {
+	if err := requireTopics(ctx, b, topic); err != nil {
+		return err
+	}
+	all, err := topicsOf(ctx, b)
+	if err == nil && all != nil && !slices.Contains(all, topic) {
+		err = fmt.Errorf("%s has partitions, each of which is a topic of its own, such as %s: eventbus topics --all lists them", topic, partition.Topic(topic, 0))
+	}
+	return err
 }
 
 // topicsOf returns the topics that exist; nil if the backend cannot, or may not, list them.

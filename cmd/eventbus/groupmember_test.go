@@ -22,6 +22,7 @@ const (
 	groupLease      = 6 * time.Second
 	groupPartitions = 16
 	memberVariable  = "EVENTBUS_TEST_IS_MEMBER" // the URL of the broker, for a process that is a member
+	memberName      = "EVENTBUS_TEST_MEMBER"    // its name
 )
 
 func groupOptions() eventbus.Options {
@@ -44,11 +45,9 @@ func groupMember(rawURL string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	o := groupOptions()
+	o, name := groupOptions(), os.Getenv(memberName)
 	o.Observer.PartitionMoved = func(e observer.PartitionMoved) {
-		if e.Gained {
-			say("gained", e.Partition, e.Epoch)
-		}
+		say(e.Reason, e.Partition, e.Epoch, name)
 	}
 	bus, err := eventbus.Open(ctx, rawURL, o, redisstream.Driver{}, nats.Driver{})
 	if err != nil {
@@ -57,7 +56,8 @@ func groupMember(rawURL string) error {
 	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{
 		Group: "billing", Concurrency: 8, Lease: groupLease, Retry: eventbus.Retry{Initial: 100 * time.Millisecond},
 	}, func(ctx context.Context, d *eventbus.Delivery) error {
-		say("begin", d.Key, d.ID)
+		run := fmt.Sprintf("%s-partition-%d-epoch-%d-attempt-%d", name, d.Partition, d.Epoch, d.Attempt)
+		say("begin", d.Key, d.ID, run)
 		var key int
 		i, err := strconv.Atoi(d.ID)
 		if _, e := fmt.Sscanf(d.Key, "key-%d", &key); err != nil || e != nil || (7*i+key)%50 == 0 && d.Attempt == 1 {
@@ -66,7 +66,7 @@ func groupMember(rawURL string) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		say("done", d.Key, d.ID)
+		say("done", d.Key, d.ID, run)
 		return nil
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 const groupsHelp = `Show how the groups of the topics are doing; without a topic, all groups.
@@ -27,10 +29,15 @@ const groupsHelp = `Show how the groups of the topics are doing; without a topic
 
 A further column PAUSED, if a group is paused, says by whom, why and until when.
 
+A group of a topic with partitions is one line, with the sums over all partitions. With
+--owners each line is a member of such a group, and the partitions that it owns. To see
+who lives, the command looks at the members for a second, or for three if one is silent.
+
 A number that the backend cannot tell for certain is unknown, and null in JSON.`
 
 func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c := &connection{drivers: drivers}
+	var all, owners bool
 	cmd := &cobra.Command{
 		Use:   "groups [TOPIC...]",
 		Short: "Show how groups are doing",
@@ -45,6 +52,13 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 				if err := requireTopics(ctx, b, args...); err != nil {
 					return err
 				}
+				if s.Inner = all; owners {
+					rows, err := s.Owners(ctx, args...)
+					if *asJSON {
+						return errors.Join(writeJSON(cmd.OutOrStdout(), rows), err)
+					}
+					return errors.Join(writeOwners(cmd.OutOrStdout(), rows), err)
+				}
 				rows, err := s.Groups(ctx, args...)
 				if *asJSON {
 					return errors.Join(writeJSON(cmd.OutOrStdout(), rows), err)
@@ -54,12 +68,18 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		},
 	}
 	c.addFlags(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, allUsage)
+	cmd.Flags().BoolVar(&owners, "owners", false, "show which member owns which partitions")
 	cmd.AddCommand(newGroupsCreate(drivers), newGroupsReset(drivers, asJSON), newGroupsDelete(drivers, asJSON), newGroupsPause(drivers), newGroupsResume(drivers))
 	return cmd
 }
 
 func writeGroups(to io.Writer, rows []survey.Group, now time.Time) error {
 	heading := "TOPIC\tGROUP\tDEPTH\tLAG\tIN FLIGHT\tDELAYED\tOLDEST\tDEAD\tMEMBERS"
+	divided := slices.ContainsFunc(rows, func(g survey.Group) bool { return g.Partitions > 0 })
+	if divided {
+		heading += "\tPARTITIONS"
+	}
 	paused := slices.ContainsFunc(rows, func(g survey.Group) bool { return g.Paused != nil })
 	if paused {
 		heading += "\tPAUSED"
@@ -67,10 +87,24 @@ func writeGroups(to io.Writer, rows []survey.Group, now time.Time) error {
 	return writeTable(to, heading, rows, func(w io.Writer, g survey.Group) {
 		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%v\t%v\t%s\t%v\t%v",
 			g.Topic, g.Group, g.Depth, g.Lag, g.InFlight, g.Delayed, age(g.Oldest, now), g.DeadLetters, g.Members)
+		writePartitions(w, divided, g.Partitions)
 		if paused {
 			fmt.Fprintf(w, "\t%v", g.Paused)
 		}
 		fmt.Fprintln(w)
+	})
+}
+
+func writeOwners(to io.Writer, rows []survey.Owner) error {
+	return writeTable(to, "TOPIC\tGROUP\tMEMBER\tSTATE\tOWNS\tPARTITIONS", rows, func(w io.Writer, o survey.Owner) {
+		member, state := cmp.Or(o.Member, "-"), "silent"
+		switch {
+		case o.Member == "":
+			state = "free"
+		case o.Lives:
+			state = "lives"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", o.Topic, o.Group, member, state, len(o.Partitions), cmp.Or(partition.Ranges(o.Partitions), "-"))
 	})
 }
 

@@ -14,33 +14,38 @@ import (
 	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
-func newTopicsDeclare(drivers []backend.Driver) *cobra.Command {
-	return newTopicsSettings(drivers, &cobra.Command{
+func newTopicsDeclare(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	return newTopicsSettings(drivers, asJSON, &cobra.Command{
 		Use: "declare TOPIC", Short: "Make a topic", Example: "  eventbus topics declare orders --keep 24h",
 		Long: "Make a topic, with settings that the broker stores. A topic that has settings keeps them.\nThe command prints the settings in force.",
 	}, false)
 }
 
-func newTopicsSet(drivers []backend.Driver) *cobra.Command {
-	return newTopicsSettings(drivers, &cobra.Command{
-		Use: "set TOPIC", Short: "Change the settings of a topic", Example: "  eventbus topics set orders --keep 72h --max-messages 1000000",
-		Long: "Replace the settings of a topic, for every process. A setting without its flag is removed.",
+func newTopicsSet(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	return newTopicsSettings(drivers, asJSON, &cobra.Command{
+		Use: "set TOPIC", Short: "Change the settings of a topic", Example: "  eventbus topics set orders --keep 72h --max-messages 1000000\n  eventbus topics set orders --partitions 32",
+		Long: "Replace the settings of a topic, for every process. A setting without its flag is removed.\n\n" + divideHelp,
 	}, true)
 }
 
-// newTopicsSettings makes a command that declares a topic with settings.
-func newTopicsSettings(drivers []backend.Driver, cmd *cobra.Command, replace bool) *cobra.Command {
-	c := &change{connection: connection{drivers: drivers}}
+// newTopicsSettings makes a command that declares a topic with settings. With replace, it may also
+// change the number of partitions.
+func newTopicsSettings(drivers []backend.Driver, asJSON *bool, cmd *cobra.Command, replace bool) *cobra.Command {
+	c := &change{connection: connection{drivers: drivers}, asJSON: asJSON}
+	d := divide{change: c}
 	var s backend.TopicSettings
 	var size string
 	c.command(cmd, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) (err error) {
+		if replace && cmd.Flags().Changed("partitions") {
+			return d.run(ctx, cmd, bus, topic)
+		}
 		if size != "" {
 			if s.MaxBytes, err = bytesize.Parse(size); err != nil {
 				return fmt.Errorf("--max-bytes: %w", err)
 			}
 		}
 		if replace {
-			if err := requireTopics(ctx, bus.Backend(), topic); err != nil {
+			if err := requireStored(ctx, bus.Backend(), topic); err != nil {
 				return err
 			}
 		}
@@ -57,6 +62,10 @@ func newTopicsSettings(drivers []backend.Driver, cmd *cobra.Command, replace boo
 	f.DurationVar(&s.Keep, "keep", 0, "how long an event stays that every group has settled (default: not at all)")
 	f.Int64Var(&s.MaxMessages, "max-messages", 0, "the most events of the topic (default: the bound of the backend)")
 	f.StringVar(&size, "max-bytes", "", "the most `bytes` of the topic, such as 10GiB (default: the bound of the backend)")
+	if replace {
+		f.IntVar(&d.number, "partitions", 0, "the number of partitions, of a topic that has some")
+		f.BoolVar(&c.yes, "yes", false, "do not ask")
+	}
 	return cmd
 }
 
@@ -88,13 +97,14 @@ func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		s.Inner = true
 		rows, err := s.Topics(ctx)
 		if err != nil {
 			return err
 		}
 		row := survey.Topic{Groups: backend.Unknown, Depth: backend.Unknown}
 		for _, r := range rows {
-			if r.Topic == topic {
+			if r.Topic == topic && r.Partitions == 0 {
 				row = r
 			}
 		}

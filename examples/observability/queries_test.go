@@ -26,11 +26,15 @@ import (
 func existing(t *testing.T) map[string]map[string]bool {
 	i, err := newInstruments(telemetry.Options{})
 	require.NoError(t, err)
-	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), i.options(observer.Observer{}))
+	o := i.options(observer.Observer{})
+	o.Topics = map[string]eventbus.TopicOptions{"divided": {Partitions: 2}}
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), o)
 	require.NoError(t, err)
 	stop, err := i.telemetry.Watch(bus)
 	require.NoError(t, err)
 	defer stop()
+	_, err = bus.Subscribe(t.Context(), "divided", eventbus.SubscribeOptions{Group: "billing"}, func(context.Context, *eventbus.Delivery) error { return nil })
+	require.NoError(t, err)
 	require.NoError(t, live(t.Context(), i, bus, "orders", &bank{}))
 	require.Error(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: strings.Repeat("x", 1000)}), "a failure of Publish")
 	time.Sleep(time.Minute)

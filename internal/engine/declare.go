@@ -12,7 +12,7 @@ import (
 // declares the dead-letter topics. It leaves out patterns, and a group that lives with its member.
 func (e *Engine) DeclareGroup(ctx context.Context, c Config) error {
 	if p := e.partitions[c.Topic]; p != nil {
-		if err := p.agreed.do(ctx); err != nil {
+		if err := p.agree().do(ctx); err != nil {
 			return err
 		}
 	}

@@ -37,6 +37,7 @@ type Options struct {
 	Observer observer.Observer
 	Publish  PublishOptions // New sets NewBackoff
 	Instance string         // see backend.Config.Instance; empty: none
+	Program  string         // names the process, for operators
 	Topics   map[string]Topic
 
 	Partitions map[string]int // the numbers of partitions, by topic
@@ -61,6 +62,7 @@ type Engine struct {
 	failed chan error // see Failed
 
 	instance, incarnation string // of the members; both empty: none
+	program               string
 
 	mu      sync.Mutex
 	closing bool
@@ -76,6 +78,7 @@ type Engine struct {
 func New(b backend.Backend, o Options) *Engine {
 	e := &Engine{
 		backend:    b,
+		program:    o.Program,
 		limits:     backend.LimitsOf(b),
 		notifier:   newNotifier(o.Observer),
 		partitions: newPartitions(b, o.Partitions),
@@ -133,10 +136,14 @@ func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
 	}
 	before := firsts{ctx: ctx, timeout: e.publishTimeout}
 	defer before.end()
+	divided := make([]*partitioned, 0, 4) // of msgs
 	for _, m := range msgs {
 		if p := e.partitions[m.Topic]; p != nil {
-			if err := before.do(p.agreed); err != nil {
-				return err
+			if !slices.Contains(divided, p) {
+				if err := before.do(p.agree()); err != nil {
+					return err
+				}
+				divided = append(divided, p)
 			}
 			m.Topic = p.of(m)
 		}
@@ -144,7 +151,11 @@ func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
 			return err
 		}
 	}
-	return e.publisher.Publish(before.ctx, msgs)
+	err := e.publisher.Publish(before.ctx, msgs)
+	for _, p := range divided {
+		err = p.confirm(&before, err)
+	}
+	return err
 }
 
 // Dropped returns how many messages failed with ErrDropped so far.

@@ -55,7 +55,7 @@ func (f *feed) inherit(ctx context.Context) (keys *partition.FailedKeys, err err
 		return nil, nil
 	}
 	err = driving("Read", func() error {
-		keys, err = partition.ReadFailed(ctx, s.engine.backend, s.Topic, s.Group, f.partition)
+		keys, err = partition.ReadFailed(ctx, s.engine.backend, s.Topic, s.Group, f.partition, s.Partitions)
 		return err
 	})
 	return keys, err

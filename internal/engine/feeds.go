@@ -37,7 +37,7 @@ func (l *feeds) init(s *Subscription) {
 func (l *feeds) openAll(ctx context.Context) error {
 	s := l.sub
 	if p := s.engine.partitions[s.Topic]; p != nil {
-		if err := p.agreed.do(ctx); err != nil {
+		if err := p.agree().do(ctx); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -12,6 +13,7 @@ import (
 const (
 	firstMaintenance   = 5 * time.Second // after Subscribe, to keep the start fast
 	minMaintenance     = 100 * time.Millisecond
+	lookForNumber      = partition.PledgeTime
 	maintenanceTimeout = 30 * time.Second
 )
 
@@ -44,6 +46,8 @@ func (x *upkeep) holdWhole(s *Subscription) {
 	}
 	if s.owns() {
 		x.maintain(partition.OwnersTopic(s.Topic), s)
+	} else if s.Config.Partitions > 0 {
+		x.heed(s)
 	}
 }
 
@@ -54,7 +58,26 @@ func (x *upkeep) leaveWhole(s *Subscription) {
 	}
 	if s.owns() {
 		x.leaveTopic(partition.OwnersTopic(s.Topic), s.Group)
+	} else if s.Config.Partitions > 0 {
+		x.leaveTopic(partition.NumberTopic(s.Topic), s.Group)
 	}
+}
+
+// heed starts to look whether the number of partitions of the topic of s has changed. Then s fails,
+// because it would miss the events of new partitions. Members that share partitions look by themselves.
+// The caller holds mu.
+func (x *upkeep) heed(s *Subscription) {
+	p := x.engine.partitions[s.Topic]
+	j := &job{users: 1}
+	j.recurring = recur(lookForNumber, func(r *recurring) {
+		err := p.agree().do(r.ctx)
+		if other, ok := errors.AsType[*partition.NumberError](err); ok && other.Next == 0 {
+			s.fail(err)
+			return
+		}
+		r.in(lookForNumber) // after other errors too: the member meets them itself
+	})
+	x.engine.jobs[[2]string{partition.NumberTopic(s.Topic), s.Group}] = j
 }
 
 // leaveTopic undoes joinTopic. After the last subscription of a group it ends the maintenance,

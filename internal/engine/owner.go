@@ -68,7 +68,7 @@ func (o *owner) open(ctx context.Context) error {
 	}
 	return driving("Attach", func() error {
 		c, err := partition.Open(ctx, partition.Config{
-			Backend: s.engine.backend, Topic: s.Topic, Group: s.Group, Number: len(s.Config.Topics), Lease: s.TokenLease, Notify: s.notifier.noticed, Owner: o, Guard: driving,
+			Backend: s.engine.backend, Topic: s.Topic, Group: s.Group, Name: s.engine.program, Number: len(s.Config.Topics), Lease: s.TokenLease, Notify: s.notifier.noticed, Owner: o, Guard: driving,
 		})
 		o.coordinator = c
 		return err
@@ -167,8 +167,23 @@ func (o *owner) tellEnd(c *partition.Claim, why error) {
 func (o *owner) tell(c *partition.Claim, gained bool, why error) {
 	s := o.sub
 	tell(s.notifier.later.PartitionMoved, observer.PartitionMoved{
-		Topic: s.Topic, Group: s.Group, Partition: c.Partition, Epoch: c.Epoch, Gained: gained, Err: why,
+		Topic: s.Topic, Group: s.Group, Partition: c.Partition, Epoch: c.Epoch, Gained: gained, Reason: reasonOf(gained, why), Err: why,
 	})
+}
+
+// reasonOf returns the reason of a move of a partition.
+func reasonOf(gained bool, why error) string {
+	switch {
+	case gained:
+		return observer.ReasonGained
+	case why == nil:
+		return observer.ReasonGivenBack
+	case errors.Is(why, partition.ErrTaken):
+		return observer.ReasonTaken
+	case errors.Is(why, partition.ErrGone):
+		return observer.ReasonDeleted
+	}
+	return observer.ReasonExpired
 }
 
 // feed returns the feed of c; nil: it has ended.
@@ -182,9 +197,13 @@ func (o *owner) feed(c *partition.Claim) *feed {
 	return nil
 }
 
-// Owned returns the partitions that the subscription owns now, sorted.
+// Owned returns the partitions that the subscription owns now, sorted; nil: it shares none with
+// other members.
 func (x *runner) Owned() (owned []int) {
 	s := x.sub
+	if s.owns() {
+		owned = []int{}
+	}
 	for _, f := range s.feeds.all() {
 		if f.claim != nil && f.claim.Leases() && s.ctx.Err() == nil {
 			owned = append(owned, f.claim.Partition)

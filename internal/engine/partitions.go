@@ -2,8 +2,11 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/partition"
@@ -13,7 +16,8 @@ import (
 type partitioned struct {
 	names  []string // of the partitions
 	turn   atomic.Uint32
-	agreed *first // stores the number in the broker
+	agreed *first // reads the number in the broker, or stores it
+	pledge partition.Pledge
 }
 
 // partitions are the topics with partitions, by name.
@@ -26,9 +30,15 @@ func newPartitions(b backend.Backend, numbers map[string]int) partitions {
 	}
 	all := partitions{}
 	for topic, n := range numbers {
-		p := &partitioned{agreed: newFirst(func(ctx context.Context) error {
-			return driving("Read", func() error { return partition.Agree(ctx, b, topic, n) })
-		})}
+		p := &partitioned{}
+		p.agreed = newFirst(func(ctx context.Context) error {
+			began := time.Now()
+			err := driving("Read", func() error { return partition.Agree(ctx, b, topic, n) })
+			if err == nil {
+				p.pledge.Renew(began)
+			}
+			return err
+		})
 		for i := range n {
 			p.names = append(p.names, partition.Topic(topic, i))
 		}
@@ -54,6 +64,27 @@ func (ps partitions) withSettings(all map[string]Topic) map[string]Topic {
 		}
 	}
 	return all
+}
+
+// agree returns the work before a use of the number, which a command may have changed.
+func (p *partitioned) agree() *first {
+	if !p.pledge.Holds() {
+		p.agreed.forget()
+	}
+	return p.agreed
+}
+
+// confirm returns err, the result of a Publish, or another error if the Publish took so long that the
+// number of partitions has changed meanwhile: nobody may read the partitions of the messages.
+func (p *partitioned) confirm(before *firsts, err error) error {
+	if p.pledge.Holds() || err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
+		return err
+	}
+	changed := before.do(p.agree())
+	if other, ok := errors.AsType[*partition.NumberError](changed); ok && other.Next == 0 {
+		return fmt.Errorf("%w: the number of partitions has changed meanwhile: %w", backend.ErrUnknownOutcome, other)
+	}
+	return err
 }
 
 // of returns the name of the partition of m. A message without a key that the broker is to store

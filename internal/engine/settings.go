@@ -53,7 +53,7 @@ func (t Topic) declare(ctx context.Context, e *Engine, name string) error {
 // Declare declares all topics with settings, and stores the numbers of partitions.
 func (e *Engine) Declare(ctx context.Context) error {
 	for _, topic := range slices.Sorted(maps.Keys(e.partitions)) {
-		if err := e.partitions[topic].agreed.do(ctx); err != nil {
+		if err := e.partitions[topic].agree().do(ctx); err != nil {
 			return err
 		}
 	}

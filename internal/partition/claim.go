@@ -54,8 +54,10 @@ func NewClaim(p, epoch int, lease time.Duration, base time.Time) *Claim {
 func (c *Claim) extended(base time.Time) { c.base.Store(&base) }
 
 // passed reports whether d has passed since the last extension.
-func (c *Claim) passed(d time.Duration, now time.Time) bool {
-	base := *c.base.Load()
+func (c *Claim) passed(d time.Duration, now time.Time) bool { return passed(*c.base.Load(), d, now) }
+
+// passed reports whether d has passed from base to now by one of the clocks.
+func passed(base time.Time, d time.Duration, now time.Time) bool {
 	return now.Sub(base) >= d || now.Round(0).Sub(base.Round(0)) >= d
 }
 

@@ -22,20 +22,23 @@ type Owner interface {
 	// Shed asks the Owner to end its work on a partition, and then to call GiveBack.
 	Shed(c *Claim)
 
-	// Lost tells that a partition is not owned any more, because of why.
+	// Lost tells that a partition is not owned any more, because of why: ErrExpired, ErrTaken or
+	// ErrGone.
 	Lost(c *Claim, why error)
 
 	// Troubled tells that a call to the broker has failed; nil: the calls succeed again.
 	Troubled(err error)
 
-	// Failed tells that the Coordinator cannot go on, because the backend is closed.
+	// Failed tells that the Coordinator cannot go on, because the backend is closed, or the topic has
+	// another number of partitions.
 	Failed(err error)
 }
 
-// Config of a Coordinator. Every field is set.
+// Config of a Coordinator. Every field is set, but for Name.
 type Config struct {
 	Backend      backend.Backend
 	Topic, Group string
+	Name         string        // of the process, for operators; may be empty
 	Number       int           // of partitions
 	Lease        time.Duration // of tokens
 	Notify       func(backend.Notice)
@@ -56,6 +59,7 @@ type Coordinator struct {
 	id     string
 	roster roster
 	census census
+	heed   heed
 
 	ctx        context.Context // done after Drain or Close: no token is taken, and no note is written
 	stop       context.CancelFunc
@@ -84,10 +88,11 @@ const (
 	callTime = 5 * time.Second
 )
 
+// The reasons of Owner.Lost.
 var (
-	errExpired = errors.New("eventbus: the lease of the partition was not extended in time")
-	errTaken   = errors.New("eventbus: another member has the partition")
-	errGone    = errors.New("eventbus: the tokens of the partitions were deleted")
+	ErrExpired = errors.New("eventbus: the lease of the partition was not extended in time")
+	ErrTaken   = errors.New("eventbus: another member has the partition")
+	ErrGone    = errors.New("eventbus: the tokens of the partitions were deleted")
 )
 
 // Open attaches to the owners' topic. Start starts the work, and Close ends it.
@@ -100,7 +105,7 @@ func Open(ctx context.Context, c Config) (*Coordinator, error) {
 		Config: c, id: rand.Text(), tokens: t, claims: map[int]*Claim{}, troubles: map[string]bool{},
 		wakeTake: make(chan struct{}, 1), wakeKeep: make(chan struct{}, 1), emptied: make(chan struct{}, 1),
 	}
-	x.roster = roster{backend: c.Backend, topic: MembersTopic(c.Topic), group: c.Group, id: x.id}
+	x.roster = roster{backend: c.Backend, topic: MembersTopic(c.Topic), group: c.Group, name: c.Name, id: x.id}
 	x.ctx, x.stop = context.WithCancel(context.Background()) //nolint:forbidigo // Drain ends it
 	x.live, x.end = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
 	x.expiry = time.AfterFunc(time.Hour, x.expire)
@@ -179,7 +184,7 @@ func (x *Coordinator) extend(t *tokens, claims []*Claim) error {
 	var lost []*Claim
 	err := x.Guard("Extend", func() (err error) { lost, err = t.extend(ctx, claims); return err })
 	for _, c := range lost {
-		x.lose(c, errTaken)
+		x.lose(c, ErrTaken)
 	}
 	x.watch()
 	return err
@@ -204,7 +209,7 @@ func (x *Coordinator) watch() {
 func (x *Coordinator) expire() {
 	for _, c := range x.Owned() {
 		if !c.Leases() {
-			x.lose(c, errExpired)
+			x.lose(c, ErrExpired)
 		}
 	}
 	x.watch()

@@ -24,6 +24,7 @@ type FailedKeys struct {
 	topic     string // of failed keys
 	group     string
 	partition int
+	number    int    // of partitions
 	nonce     string // begins the IDs of own messages, and their numbers follow
 
 	mu   sync.Mutex
@@ -33,14 +34,13 @@ type FailedKeys struct {
 
 // A failedKey is the payload of a message in the topic of failed keys.
 type failedKey struct {
-	Group     string `json:"group"`
-	Partition int    `json:"partition"`
-	Key       string `json:"key"`
+	Group string `json:"group"`
+	Key   string `json:"key"`
 }
 
-// ReadFailed returns the failed keys of a partition that earlier owners have stored.
-func ReadFailed(ctx context.Context, b backend.Backend, topic, group string, partition int) (*FailedKeys, error) {
-	k := &FailedKeys{backend: b, topic: FailedTopic(topic), group: group, partition: partition, nonce: rand.Text(), keys: map[string]bool{}}
+// ReadFailed returns the failed keys that earlier owners have stored of a partition, of number ones.
+func ReadFailed(ctx context.Context, b backend.Backend, topic, group string, partition, number int) (*FailedKeys, error) {
+	k := &FailedKeys{backend: b, topic: FailedTopic(topic), group: group, partition: partition, number: number, nonce: rand.Text(), keys: map[string]bool{}}
 	return k, k.each(ctx, func(_ *backend.Message, key string) { k.keys[strings.Clone(key)] = true })
 }
 
@@ -56,7 +56,7 @@ func (k *FailedKeys) each(ctx context.Context, f func(m *backend.Message, key st
 		}
 		for i := range ms {
 			var p failedKey
-			if json.Unmarshal(ms[i].Payload, &p) == nil && p.Group == k.group && p.Partition == k.partition {
+			if json.Unmarshal(ms[i].Payload, &p) == nil && p.Group == k.group && Of(p.Key, k.number) == k.partition {
 				f(&ms[i], p.Key)
 			}
 		}
@@ -88,7 +88,7 @@ func (k *FailedKeys) Message(key string) (m *backend.Message, full bool) {
 	if len(k.keys) >= MostFailed {
 		return nil, true
 	}
-	payload, err := json.Marshal(failedKey{k.group, k.partition, key})
+	payload, err := json.Marshal(failedKey{k.group, key})
 	if err != nil {
 		return nil, false // a struct of texts has none
 	}

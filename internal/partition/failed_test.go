@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,8 +15,9 @@ import (
 // Each owner of a partition knows the keys that the owners before it have stored and not released.
 func TestFailedKeys(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
+	const n = 4
 	read := func(group string, partition int) *FailedKeys {
-		k, err := ReadFailed(t.Context(), b, "orders", group, partition)
+		k, err := ReadFailed(t.Context(), b, "orders", group, partition, n)
 		require.NoError(t, err)
 		return k
 	}
@@ -31,41 +33,52 @@ func TestFailedKeys(t *testing.T) {
 		require.NoError(t, remove(t.Context()))
 		require.NoError(t, remove(t.Context()), "it may be repeated")
 	}
+	var keys, elsewhere []string // of partition 3, and of another one
+	for i := 0; len(keys) < 3 || len(elsewhere) < 1; i++ {
+		if key := fmt.Sprintf("Zürich \u2028\" %d", i); Of(key, n) == 3 {
+			keys = append(keys, key)
+		} else {
+			elsewhere = append(elsewhere, key)
+		}
+	}
+	slices.Sort(keys)
 	first := read("g", 3)
 	require.Empty(t, first.Keys())
-	for _, key := range []string{"a", "Zürich", "", "\u2028\""} {
+	for _, key := range keys {
 		fail(first, key)
 		m, full := first.Message(key)
 		require.Nil(t, m, "a key has one message")
 		require.False(t, full)
 	}
-	fail(read("other", 3), "of another group")
-	fail(read("g", 4), "of another partition")
-	// an owner whose call had an unknown outcome stores a key twice
-	twice := read("g", 3)
-	m, _ := (&FailedKeys{topic: first.topic, group: "g", partition: 3, keys: map[string]bool{}}).Message("a")
+	fail(read("other", 3), keys[0])
+	fail(read("g", Of(elsewhere[0], n)), elsewhere[0])
+	twice := &FailedKeys{topic: first.topic, group: "g", keys: map[string]bool{}} // a call without an answer
+	m, _ := twice.Message(keys[0])
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
 
 	next := read("g", 3)
-	require.Equal(t, []string{"", "Zürich", "a", "\u2028\""}, next.Keys())
-	require.Equal(t, twice.Keys(), next.Keys())
-	release(next, "a")
+	require.Equal(t, keys, next.Keys())
+	release(next, keys[0])
 	require.Nil(t, next.Release("never failed"))
-	require.Equal(t, []string{"", "Zürich", "\u2028\""}, next.Keys())
-	require.Equal(t, next.Keys(), read("g", 3).Keys())
-	require.Equal(t, []string{"of another group"}, read("other", 3).Keys())
-	require.Equal(t, []string{"of another partition"}, read("g", 4).Keys())
-	fail(next, "a")
-	require.Contains(t, read("g", 3).Keys(), "a")
-	remove := next.Release("a")
-	fail(next, "a") // while the first message is being removed
+	require.Equal(t, keys[1:], next.Keys())
+	require.Equal(t, keys[1:], read("g", 3).Keys())
+	require.Equal(t, keys[:1], read("other", 3).Keys())
+	require.Equal(t, elsewhere[:1], read("g", Of(elsewhere[0], n)).Keys())
+	fail(next, keys[0])
+	require.Contains(t, read("g", 3).Keys(), keys[0])
+	remove := next.Release(keys[0])
+	fail(next, keys[0]) // while the first message is being removed
 	require.NoError(t, remove(t.Context()))
-	require.Contains(t, read("g", 3).Keys(), "a")
+	require.Contains(t, read("g", 3).Keys(), keys[0])
+
+	all, err := ReadFailed(t.Context(), b, "orders", "g", 0, 1)
+	require.NoError(t, err)
+	require.Len(t, all.Keys(), len(keys)+1, "a key finds its owner after a change of the number")
 }
 
 // A key whose message may not be stored gets another one.
 func TestFailedKeyIsStoredAgain(t *testing.T) {
-	k, err := ReadFailed(t.Context(), inmemory.New(inmemory.Options{}), "orders", "g", 0)
+	k, err := ReadFailed(t.Context(), inmemory.New(inmemory.Options{}), "orders", "g", 0, 1)
 	require.NoError(t, err)
 	one, _ := k.Message("a")
 	k.Stored("a", false)
@@ -76,7 +89,7 @@ func TestFailedKeyIsStoredAgain(t *testing.T) {
 
 func TestFailedKeysAreBounded(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
-	k, err := ReadFailed(t.Context(), b, "orders", "g", 0)
+	k, err := ReadFailed(t.Context(), b, "orders", "g", 0, 1)
 	require.NoError(t, err)
 	for i := range MostFailed {
 		m, full := k.Message(fmt.Sprint(i))
@@ -100,7 +113,7 @@ func TestFailedKeysAreBounded(t *testing.T) {
 func TestFailedKeysThatCannotBeRead(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
 	require.NoError(t, b.Close())
-	_, err := ReadFailed(t.Context(), b, "orders", "g", 0)
+	_, err := ReadFailed(t.Context(), b, "orders", "g", 0, 1)
 	require.Error(t, err)
 	require.False(t, errors.Is(err, backend.ErrGone))
 }

@@ -53,7 +53,7 @@ func TestAgree(t *testing.T) {
 	err = Agree(t.Context(), b, "orders", 8)
 	number, ok := errors.AsType[*NumberError](err)
 	require.True(t, ok)
-	require.Equal(t, NumberError{"orders", 16, 8}, *number)
+	require.Equal(t, NumberError{Topic: "orders", Stored: 16, Stated: 8}, *number)
 	require.ErrorContains(t, err, "has 16 partitions, and this program states 8")
 	ms, err := b.Read(t.Context(), NumberTopic("orders"), backend.StartEarliest, 9)
 	require.NoError(t, err)
@@ -221,5 +221,61 @@ func TestTokens(t *testing.T) {
 		require.Len(t, o.Owned(), 4)
 		require.NotSame(t, claims[1], o.Owned()[1])
 		require.NoError(t, o.Close(context.WithoutCancel(t.Context())))
+	})
+}
+
+// Ranges are short, and survive the way through a note. A note of another program harms nobody.
+func TestRanges(t *testing.T) {
+	for text, numbers := range map[string][]int{
+		"": nil, "0": {0}, "0-3,7": {0, 1, 2, 3, 7}, "1,3,5-6": {1, 3, 5, 6}, "1022-1023": {1022, 1023},
+	} {
+		require.Equal(t, text, Ranges(numbers))
+		require.Equal(t, numbers, parseRanges(text))
+	}
+	for _, text := range []string{"x", "-1", "1024", "0-99999999999", "5-3", "--", ","} {
+		require.Empty(t, parseRanges(text), text)
+	}
+	require.Len(t, parseRanges("0-1023,0-1023,5"), Most)
+}
+
+func TestWhole(t *testing.T) {
+	for _, name := range []string{Topic("a.b", 3), NumberTopic("a.b"), OwnersTopic("a.b"), MembersTopic("a.b")} {
+		require.Equal(t, "a.b", Whole(name), name)
+	}
+	for _, name := range []string{"a.b", "a.partition-", "a.partition-x", "a.partition-03", "partition-3", "a.partition-3.dlq", "a.partition--3"} {
+		require.Empty(t, Whole(name), name)
+	}
+}
+
+// Members tells the living from a member that stands still, and knows which partitions each owns.
+func TestMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		ms, err := Members(t.Context(), b, "orders")
+		require.NoError(t, err)
+		require.Empty(t, ms)
+		one, two := join(t, b, 5, 10*time.Second), join(t, b, 5, 10*time.Second)
+		time.Sleep(5 * time.Second)
+		still := roster{backend: b, topic: MembersTopic("orders"), group: "a", id: "still", name: "frozen@host/1"}
+		require.NoError(t, still.write(t.Context(), []int{7}, false))
+		ms, err = Members(t.Context(), b, "orders")
+		require.NoError(t, err)
+		require.Len(t, ms, 3)
+		require.Equal(t, Member{ID: "still", Name: "frozen@host/1", Group: "a", Owned: []int{7}, position: ms[0].position}, ms[0])
+		var owned []int
+		for _, m := range ms[1:] {
+			require.True(t, m.Lives)
+			require.Equal(t, "g", m.Group)
+			owned = append(owned, m.Owned...)
+		}
+		slices.Sort(owned)
+		require.Equal(t, []int{0, 1, 2, 3, 4}, owned)
+		require.NoError(t, one.Close(context.WithoutCancel(t.Context())))
+		began := time.Now()
+		ms, err = Members(t.Context(), b, "orders")
+		require.NoError(t, err)
+		require.Len(t, ms, 2)
+		require.Equal(t, deadAfter, time.Since(began).Round(time.Second), "one stands still")
+		require.NoError(t, two.Close(context.WithoutCancel(t.Context())))
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -15,14 +16,16 @@ type roster struct {
 	backend   backend.Backend
 	topic     string // the members' topic
 	group, id string
+	name      string   // of the process, for operators
 	own       []string // positions of own notes
 }
 
 const mostNotes = 4096 // of one look
 
-// write stores a note of the partitions that the member owns, and removes the one before.
-func (r *roster) write(ctx context.Context, owned []int) error {
-	payload, err := json.Marshal(note{Member: r.id, Group: r.group, Owned: owned})
+// write stores a note of the partitions that the member owns, and removes the one before. A member
+// that waits may not take partitions yet.
+func (r *roster) write(ctx context.Context, owned []int, waits bool) error {
+	payload, err := json.Marshal(note{Member: r.id, Name: r.name, Group: r.group, Owned: Ranges(owned), Waits: waits})
 	if err != nil {
 		return err
 	}
@@ -53,7 +56,7 @@ func (r *roster) read(ctx context.Context) (notes []note, err error) {
 		if json.Unmarshal(ms[i].Payload, &n) != nil || n.Member == "" {
 			continue // of another program
 		}
-		n.position = string([]byte(ms[i].Position))
+		n.position = strings.Clone(ms[i].Position)
 		notes = append(notes, n)
 	}
 	return notes, err

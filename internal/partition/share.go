@@ -42,8 +42,10 @@ type census struct {
 // A note is the last message of a member.
 type note struct {
 	Member string `json:"member"`
+	Name   string `json:"name"`
 	Group  string `json:"group"`
-	Owned  []int  `json:"owned"`
+	Owned  string `json:"owned"`           // by Ranges
+	Waits  bool   `json:"waits,omitempty"` // for the end of a change of the number, and has no share
 
 	position string
 	age      time.Duration // how long it has been the last one, as far as this process has looked
@@ -79,7 +81,7 @@ func (c *census) look(now time.Time, stored []note) (spent []string) {
 // members returns how many members group has, without the member id itself.
 func (c *census) members(group, id string) (others int) {
 	for _, n := range c.notes {
-		if n.Group == group && n.Member != id && n.age <= deadAfter {
+		if n.Group == group && n.Member != id && !n.Waits && n.age <= deadAfter {
 			others++
 		}
 	}

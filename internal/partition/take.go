@@ -34,7 +34,16 @@ func (x *Coordinator) beatOnce(writes bool, lost *astray) error {
 		for _, c := range x.Owned() {
 			owned = append(owned, c.Partition)
 		}
-		if err := x.roster.write(ctx, owned); err != nil {
+		if err := x.roster.write(ctx, owned, x.heed.never()); err != nil {
+			return ended(x.ctx, err)
+		}
+	}
+	waited := x.heed.never()
+	if err := x.heed.look(ctx, x); err != nil || x.heed.never() {
+		return ended(x.ctx, err)
+	}
+	if waited { // the others make room at once
+		if err := x.roster.write(ctx, nil, false); err != nil {
 			return ended(x.ctx, err)
 		}
 	}
@@ -161,6 +170,7 @@ func (x *Coordinator) gain(t *tokens, claims []*Claim) {
 		if slices.Contains(lost, c) {
 			continue
 		}
+		c.Epoch += x.heed.epochs
 		if !c.Leases() {
 			continue // not extended: it comes again when its lease has ended
 		}
@@ -187,7 +197,7 @@ func (x *Coordinator) admit(c *Claim, order int) bool {
 	x.mu.Unlock()
 	if old != nil { // its lease has ended without notice
 		old.lost.Store(true)
-		x.Owner.Lost(old, errExpired)
+		x.Owner.Lost(old, ErrExpired)
 	}
 	x.Owner.Gained(c)
 	return true
@@ -196,7 +206,7 @@ func (x *Coordinator) admit(c *Claim, order int) bool {
 // reopen attaches again, because the owners' topic or the group was deleted.
 func (x *Coordinator) reopen() error {
 	for _, c := range x.Owned() {
-		x.lose(c, errGone)
+		x.lose(c, ErrGone)
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, 2*callTime)
 	defer cancel()

@@ -75,7 +75,7 @@ func (t *tokens) create(ctx context.Context) error {
 		most = len(ms)
 	}
 	for some := range slices.Chunk(ms, max(most, 1)) {
-		if err := t.backend.Publish(ctx, some); err != nil {
+		if err := patiently(ctx, func(ctx context.Context) error { return t.backend.Publish(ctx, some) }); err != nil {
 			return err
 		}
 	}
@@ -115,15 +115,28 @@ func (t *tokens) read(ctx context.Context) error {
 
 // partition returns the partition of the token m; -1: it is no token.
 func (t *tokens) partition(m *backend.Message) int {
+	if p := tokenOf(m); p < t.number {
+		return p
+	}
+	return -1
+}
+
+// unused reports whether m is the token of a partition that is out of use, since the topic got fewer
+// partitions.
+func (t *tokens) unused(m *backend.Message) bool { return tokenOf(m) >= t.number }
+
+// tokenOf returns the partition whose token m is or was; -1: it is no token.
+func tokenOf(m *backend.Message) int {
 	text, ok := strings.CutPrefix(m.ID, tokenPrefix)
 	p, err := strconv.Atoi(text)
-	if !ok || err != nil || p < 0 || p >= t.number {
+	if !ok || err != nil || p < 0 || p >= Most {
 		return -1
 	}
 	return p
 }
 
-// receive waits for at most most tokens, and acknowledges messages that are none.
+// receive waits for at most most tokens, and acknowledges messages that are none. It does not settle a
+// token of a partition that is out of use.
 func (t *tokens) receive(ctx context.Context, most int, lease time.Duration) (claims []*Claim, err error) {
 	base := time.Now()
 	ds, err := t.source.Receive(ctx, most, 0)
@@ -131,6 +144,9 @@ func (t *tokens) receive(ctx context.Context, most int, lease time.Duration) (cl
 	for _, d := range ds { // lent until the next Receive
 		d.Position, d.ID = strings.Clone(d.Position), strings.Clone(d.ID)
 		p := t.partition(&d.Message)
+		if p < 0 && t.unused(&d.Message) {
+			continue // a change of the number may use it again
+		}
 		if p < 0 || d.Position != t.first[p] {
 			spare = append(spare, d)
 			continue

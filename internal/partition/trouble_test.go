@@ -186,3 +186,33 @@ func (s unwillingSource) Delay(ctx context.Context, ds []backend.Delayed) error 
 	}
 	return s.delayer.Delay(ctx, ds)
 }
+
+// A leaderless backend cannot publish for a while, as the first topic of a cluster.
+type leaderless struct {
+	*inmemory.Backend
+	until time.Time
+}
+
+func (l *leaderless) Publish(ctx context.Context, ms []*backend.Message) error {
+	if time.Now().Before(l.until) {
+		return backend.ErrUnavailable
+	}
+	return l.Backend.Publish(ctx, ms)
+}
+
+// If programs begin at the same time on a cluster, the topics of the number and of the owners have no
+// leader for a moment. Open and Subscribe wait for it, but not for long.
+func TestNewTopicsWithoutALeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &leaderless{Backend: inmemory.New(inmemory.Options{}), until: time.Now().Add(3 * time.Second)}
+		require.NoError(t, Agree(t.Context(), b, "orders", 4))
+		b.until = time.Now().Add(3 * time.Second)
+		tokens, err := openTokens(t.Context(), b, "orders", "g", 4, time.Minute, func(backend.Notice) {})
+		require.NoError(t, err)
+		require.NoError(t, tokens.source.Close())
+		b.until = time.Now().Add(time.Hour)
+		began := time.Now()
+		require.ErrorIs(t, Agree(t.Context(), b, "other", 4), backend.ErrUnavailable)
+		require.InDelta(t, callTime.Seconds(), time.Since(began).Seconds(), 1)
+	})
+}

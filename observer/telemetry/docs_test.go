@@ -41,7 +41,7 @@ func table(t *testing.T, heading string) map[string][]string {
 // everything makes a bus produce every span and every metric, and returns the metrics.
 func everything(t *testing.T) (*recorder, map[string]metricdata.Metrics) {
 	r := newRecorder(t, telemetry.Options{})
-	bus := r.bus(inmemory.New(inmemory.Options{}))
+	bus := r.divided(inmemory.New(inmemory.Options{}), 2)
 	defer func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) }()
 	snoozed := false
 	subscribe(t, bus, func(_ context.Context, d *eventbus.Delivery) error {
@@ -54,6 +54,8 @@ func everything(t *testing.T) (*recorder, map[string]metricdata.Metrics) {
 		snoozed = true
 		return eventbus.Snooze(time.Second)
 	})
+	_, err := bus.Subscribe(t.Context(), "divided", eventbus.SubscribeOptions{Group: "billing"}, succeed)
+	require.NoError(t, err)
 	large := eventbus.Headers{{Name: "h", Value: strings.Repeat("x", eventbus.MaxHeaderBytes-10)}}
 	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "fails", Type: "order.placed"}))
 	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "2"}, &eventbus.Event{ID: "3", Headers: large}))

@@ -28,8 +28,11 @@ func (t *Telemetry) Observer() observer.Observer {
 			t.count(t.extended, e.Events, labels{topic: e.Topic, group: e.Group})
 		},
 		LeaseLost: func(e observer.LeaseLost) { t.count(t.lost, 1, labels{topic: e.Topic, group: e.Group}) },
-		Stuck:     func(e observer.Stuck) { t.count(t.stuck, 1, labels{topic: e.Topic, group: e.Group}) },
-		Failed:    t.failed,
+		PartitionMoved: func(e observer.PartitionMoved) {
+			t.count(t.moved, 1, labels{topic: e.Topic, group: e.Group, reason: e.Reason})
+		},
+		Stuck:  func(e observer.Stuck) { t.count(t.stuck, 1, labels{topic: e.Topic, group: e.Group}) },
+		Failed: t.failed,
 	}
 }
 

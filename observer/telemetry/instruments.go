@@ -25,6 +25,7 @@ type instruments struct {
 	discards    metric.Int64Counter
 	extended    metric.Int64Counter
 	lost        metric.Int64Counter
+	moved       metric.Int64Counter
 	stuck       metric.Int64Counter
 	failures    metric.Int64Counter
 	untold      metric.Int64Counter
@@ -73,6 +74,7 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 	i.discards = counter("eventbus.discarded.messages", "{message}", "Events acknowledged without success.")
 	i.extended = counter("eventbus.leases.extended", "{lease}", "Leases that were extended.")
 	i.lost = counter("eventbus.leases.lost", "{lease}", "Leases that expired, or that another member took.")
+	i.moved = counter("eventbus.partitions.moved", "{partition}", "Partitions that this program has gained, given back or lost.")
 	i.stuck = counter("eventbus.handlers.stuck", "{handler}", "Handlers that did not return after their timeout.")
 	i.failures = counter("eventbus.failures", "{failure}", "Failures that no call returns.")
 	i.untold = counter("eventbus.observer.dropped", "{occurrence}", "Occurrences that the observer was too slow for.")

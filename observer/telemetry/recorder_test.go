@@ -66,6 +66,19 @@ func (r *recorder) bus(b backend.Backend) *eventbus.Bus {
 	return bus
 }
 
+// divided returns a watched bus on b, whose topic "divided" has n partitions.
+func (r *recorder) divided(b backend.Backend, n int) *eventbus.Bus {
+	r.t.Helper()
+	o := r.options()
+	o.Topics = map[string]eventbus.TopicOptions{"divided": {Partitions: n}}
+	bus, err := eventbus.New(b, o)
+	require.NoError(r.t, err)
+	stop, err := r.telemetry.Watch(bus)
+	require.NoError(r.t, err)
+	r.t.Cleanup(stop)
+	return bus
+}
+
 // span returns a span of an operation, in the order of their ends.
 func (r *recorder) span(operation string, i int) sdktrace.ReadOnlySpan {
 	r.t.Helper()

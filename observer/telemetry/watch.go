@@ -16,7 +16,7 @@ import (
 // gauges are the metrics whose values are computed when metrics are collected.
 type gauges struct {
 	held, bytes, running            metric.Int64ObservableGauge
-	degraded, limited               metric.Int64ObservableGauge
+	degraded, limited, partitions   metric.Int64ObservableGauge
 	lag, inFlight, delayed, members metric.Int64ObservableGauge
 	depth                           metric.Int64ObservableGauge
 	age                             metric.Float64ObservableGauge
@@ -61,6 +61,7 @@ func newGauges(meter metric.Meter) (g gauges, all []metric.Observable, err error
 	add(&g.running, "eventbus.handlers.running", "{handler}", "Handlers that run.")
 	add(&g.degraded, "eventbus.subscription.degraded", "{subscription}", "Subscriptions that cannot reach their backend.")
 	add(&g.limited, "eventbus.subscription.limited", "{subscription}", "Subscriptions whose limiter lets them read nothing, such as an open breaker.")
+	add(&g.partitions, "eventbus.subscription.partitions", "{partition}", "Partitions that subscriptions of this program own.")
 	add(&g.lag, "eventbus.group.lag", "{message}", "Events that were never delivered to the group.")
 	add(&g.inFlight, "eventbus.group.in_flight", "{message}", "Events held by a member of the group.")
 	add(&g.delayed, "eventbus.group.delayed", "{message}", "Events of the group that wait for a retry.")
@@ -77,7 +78,8 @@ type place struct{ topic, group string }
 // observeCounts sets the gauges of groups to the sums of the counts of their subscriptions.
 func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []*eventbus.Subscription) {
 	type sum struct {
-		held, bytes, running, degraded, limited int64
+		held, bytes, running, degraded, limited, partitions int64
+		shares                                              bool // partitions with other members
 	}
 	sums := map[place]sum{}
 	for _, s := range subscriptions {
@@ -90,6 +92,9 @@ func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []
 		case observer.Limited:
 			all.limited++
 		}
+		if owned := s.Partitions(); owned != nil {
+			all.partitions, all.shares = all.partitions+int64(len(owned)), true
+		}
 		sums[at] = all
 	}
 	for at, sum := range sums {
@@ -99,6 +104,9 @@ func (t *Telemetry) observeCounts(o metric.Observer, g *gauges, subscriptions []
 		o.ObserveInt64(g.running, sum.running, set...)
 		o.ObserveInt64(g.degraded, sum.degraded, set...)
 		o.ObserveInt64(g.limited, sum.limited, set...)
+		if sum.shares {
+			o.ObserveInt64(g.partitions, sum.partitions, set...)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
@@ -155,6 +156,7 @@ func TestHooks(t *testing.T) {
 		o.Discarded(observer.Discarded{About: about, Reason: "dropped"})
 		o.Extended(observer.Extended{Topic: "orders", Group: "billing", Events: 6})
 		o.LeaseLost(observer.LeaseLost{About: about})
+		o.PartitionMoved(observer.PartitionMoved{Topic: "orders", Group: "billing", Reason: observer.ReasonTaken, Err: errors.New("no")})
 		o.Stuck(observer.Stuck{About: about})
 		o.Failed(observer.Failed{Scope: observer.Ack, About: about, Events: 9, Err: eventbus.ErrUnavailable})
 		o.Failed(observer.Failed{Scope: observer.Observe, Events: 8, Err: observer.ErrDropped})
@@ -166,6 +168,7 @@ eventbus.handlers.stuck{group=billing,topic=orders} 1
 eventbus.leases.extended{group=billing,topic=orders} 6
 eventbus.leases.lost{group=billing,topic=orders} 1
 eventbus.observer.dropped{} 8
+eventbus.partitions.moved{reason=taken,group=billing,topic=orders} 1
 eventbus.receive.batch.size{group=billing,topic=orders} 1
 eventbus.redelivered.messages{group=billing,topic=orders} 2
 messaging.client.consumed.messages{group=billing,topic=orders,operation=receive} 5
@@ -213,6 +216,41 @@ func TestLimited(t *testing.T) {
 		require.EqualValues(t, 1, r.value("eventbus.subscription.limited"))
 		time.Sleep(5 * time.Minute)
 		require.EqualValues(t, 0, r.value("eventbus.subscription.limited"))
+	})
+}
+
+// The gauge of partitions has the share of this program, also while that is none, and only of topics
+// with partitions. The counter has each move with its reason.
+func TestPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		join := func() (*recorder, *eventbus.Bus) {
+			r := newRecorder(t, telemetry.Options{})
+			bus := r.divided(b, 2)
+			subscribe(t, bus, succeed)
+			_, err := bus.Subscribe(t.Context(), "divided", eventbus.SubscribeOptions{Group: "billing", Lease: 10 * time.Second}, succeed)
+			require.NoError(t, err)
+			return r, bus
+		}
+		of := attribute.String("messaging.destination.name", "divided")
+		reason := func(name string) attribute.KeyValue { return attribute.String("eventbus.reason", name) }
+		first, one := join()
+		time.Sleep(5 * time.Second)
+		require.EqualValues(t, 2, first.value("eventbus.subscription.partitions", of))
+		require.EqualValues(t, 2, first.value("eventbus.partitions.moved", of, reason("gained")))
+		require.NotContains(t, first.lines(), "eventbus.subscription.partitions{group=billing,topic=orders}")
+		second, two := join()
+		third, three := join()
+		time.Sleep(5 * time.Second)
+		total := first.value("eventbus.subscription.partitions", of) + second.value("eventbus.subscription.partitions", of) + third.value("eventbus.subscription.partitions", of)
+		require.EqualValues(t, 2, total, "one of three has none, and says so")
+		require.EqualValues(t, 1, first.value("eventbus.partitions.moved", of, reason("given-back")))
+		require.NoError(t, b.DeleteTopic(t.Context(), "divided.partitions.owners"))
+		time.Sleep(15 * time.Second)
+		require.Regexp(t, `eventbus.partitions.moved{reason=(deleted|taken),group=billing,topic=divided} 1`, first.lines())
+		for _, bus := range []*eventbus.Bus{one, two, three} {
+			require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
+		}
 	})
 }
 

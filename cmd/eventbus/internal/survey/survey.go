@@ -2,15 +2,17 @@
 package survey
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/letter"
 )
 
 // A Count is a number, or backend.Unknown.
@@ -43,19 +45,21 @@ func (c *Count) UnmarshalJSON(data []byte) error {
 
 // A Topic is the line that the command prints for a topic.
 type Topic struct {
-	Topic  string `json:"topic"`
-	Groups Count  `json:"groups"`
-	Depth  Count  `json:"depth"` // events kept
+	Topic      string `json:"topic"`
+	Partitions int    `json:"partitions,omitempty"` // 0: the topic has none
+	Groups     Count  `json:"groups"`
+	Depth      Count  `json:"depth"` // events kept
 }
 
 // A Group is the line that the command prints for a group.
 type Group struct {
 	Topic       string    `json:"topic"`
 	Group       string    `json:"group"`
-	Depth       Count     `json:"depth"`     // events that the topic keeps
-	Lag         Count     `json:"lag"`       // not yet delivered to this group
-	InFlight    Count     `json:"in_flight"` // leased by a member
-	Delayed     Count     `json:"delayed"`   // waiting for a retry
+	Partitions  int       `json:"partitions,omitempty"` // 0: the topic has none
+	Depth       Count     `json:"depth"`                // events that the topic keeps
+	Lag         Count     `json:"lag"`                  // not yet delivered to this group
+	InFlight    Count     `json:"in_flight"`            // leased by a member
+	Delayed     Count     `json:"delayed"`              // waiting for a retry
 	Oldest      time.Time `json:"oldest,omitzero"`
 	DeadLetters Count     `json:"dead_letters"` // of this group, in the topic with ".dlq"
 	Members     Count     `json:"members"`
@@ -90,6 +94,10 @@ func (p *Pause) String() string {
 
 // A Survey asks a backend about its topics and groups.
 type Survey struct {
+	// Inner adds rows of the topics of which topics with partitions consist.
+	Inner bool
+
+	backend backend.Backend
 	admin   backend.Admin
 	statser backend.Statser // nil: numbers are unknown
 	reader  backend.Reader  // nil: dead letters without a group are unknown
@@ -102,66 +110,124 @@ func New(b backend.Backend) (*Survey, error) {
 	if !ok {
 		return nil, fmt.Errorf("this backend cannot list topics and groups: %w", errors.ErrUnsupported)
 	}
-	s := &Survey{admin: admin}
+	s := &Survey{backend: b, admin: admin}
 	s.statser, _ = backend.As[backend.Statser](b)
 	s.reader, _ = backend.As[backend.Reader](b)
 	s.pauser, _ = backend.As[backend.Pauser](b)
 	return s, nil
 }
 
-// Topics describes all topics, sorted. If the backend cannot tell about some of them, it
-// returns the other rows, and the errors.
+// Topics describes all topics, sorted. A topic with partitions is one row. If the backend cannot tell about some of them, Topics returns
+// the other rows, and the errors.
 func (s *Survey) Topics(ctx context.Context) ([]Topic, error) {
 	names, err := s.admin.Topics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]Topic, 0, len(names))
-	var errs []error
+	numbers, err := s.divided(ctx, names)
+	rows, errs := make([]Topic, 0, len(names)), []error{err}
+	for topic, n := range numbers {
+		row, err := s.wholeTopic(ctx, topic, n)
+		rows, errs = append(rows, row), append(errs, err)
+	}
 	for _, name := range names {
-		row := Topic{Topic: name, Groups: backend.Unknown, Depth: backend.Unknown}
-		groups, err := s.admin.Groups(ctx, name)
+		if inner(name, numbers) && !s.Inner {
+			continue
+		}
+		row, _, err := s.topic(ctx, name)
 		if errors.Is(err, backend.ErrGone) {
 			continue // deleted meanwhile
 		}
-		if err == nil {
-			row.Groups = Count(len(groups))
-			row.Depth, err = s.depth(ctx, name, groups)
-		}
 		rows, errs = append(rows, row), append(errs, err)
 	}
+	slices.SortFunc(rows, func(a, b Topic) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(b.Partitions, a.Partitions))
+	})
 	return rows, errors.Join(errs...)
 }
 
+// topic describes one topic as it is stored, and returns its groups.
+func (s *Survey) topic(ctx context.Context, name string) (row Topic, groups []string, err error) {
+	row = Topic{Topic: name, Groups: backend.Unknown, Depth: backend.Unknown}
+	groups, err = s.admin.Groups(ctx, name)
+	if err == nil {
+		row.Groups = Count(len(groups))
+		row.Depth, err = s.depth(ctx, name, groups)
+	}
+	return row, groups, err
+}
+
 // Groups describes the groups of the named topics, in that order. Without names it
-// describes all groups. If the backend cannot tell about some topics, Groups returns the
+// describes all groups. A group of a topic with partitions is one row. If the backend cannot tell about some topics, Groups returns the
 // other rows, and the errors.
 func (s *Survey) Groups(ctx context.Context, topics ...string) ([]Group, error) {
-	all := len(topics) == 0
-	if all {
-		var err error
-		if topics, err = s.admin.Topics(ctx); err != nil {
-			return nil, err
-		}
+	if len(topics) == 0 {
+		return s.allGroups(ctx)
 	}
 	rows := []Group{}
 	var errs []error
 	for _, topic := range topics {
+		n, err := s.number(ctx, topic)
+		errs = append(errs, err)
+		if n > 0 {
+			of, err := s.wholeGroups(ctx, topic, n)
+			rows, errs = append(rows, of...), append(errs, err)
+		}
 		of, err := s.groupsOf(ctx, topic)
-		if all && errors.Is(err, backend.ErrGone) {
-			continue // deleted meanwhile
+		if n > 0 && errors.Is(err, backend.ErrGone) {
+			continue // as it should be
 		}
 		rows, errs = append(rows, of...), append(errs, err)
 	}
 	return rows, errors.Join(errs...)
 }
 
+func (s *Survey) allGroups(ctx context.Context) ([]Group, error) {
+	names, err := s.admin.Topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := s.divided(ctx, names)
+	rows, errs := []Group{}, []error{err}
+	for topic, n := range numbers {
+		of, err := s.wholeGroups(ctx, topic, n)
+		rows, errs = append(rows, of...), append(errs, err)
+	}
+	for _, name := range names {
+		if inner(name, numbers) && !s.Inner {
+			continue
+		}
+		of, err := s.groupsOf(ctx, name)
+		if errors.Is(err, backend.ErrGone) {
+			continue // deleted meanwhile
+		}
+		rows, errs = append(rows, of...), append(errs, err)
+	}
+	slices.SortStableFunc(rows, func(a, b Group) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(b.Partitions, a.Partitions))
+	})
+	return rows, errors.Join(errs...)
+}
+
+// groupsOf describes the groups of a topic as it is stored.
 func (s *Survey) groupsOf(ctx context.Context, topic string) (rows []Group, err error) {
-	names, err := s.admin.Groups(ctx, topic)
-	if err != nil || len(names) == 0 {
+	rows, err = s.statsOf(ctx, topic)
+	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
 	dead, err := s.deadLetters(ctx, topic+".dlq")
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		rows[i].DeadLetters = dead.of(rows[i].Group)
+	}
+	return rows, nil
+}
+
+// statsOf describes the groups of a topic as it is stored, without their dead letters.
+func (s *Survey) statsOf(ctx context.Context, topic string) (rows []Group, err error) {
+	names, err := s.admin.Groups(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +242,7 @@ func (s *Survey) groupsOf(ctx context.Context, topic string) (rows []Group, err 
 		rows = append(rows, Group{
 			Topic: topic, Group: name,
 			Depth: Count(stats.Depth), Lag: Count(stats.Lag), InFlight: Count(stats.InFlight), Delayed: Count(stats.Delayed),
-			Oldest: stats.Oldest, DeadLetters: dead.of(name), Members: Count(stats.Members), Paused: s.pause(ctx, topic, name),
+			Oldest: stats.Oldest, Members: Count(stats.Members), Paused: s.pause(ctx, topic, name),
 		})
 	}
 	return rows, nil
@@ -224,79 +290,3 @@ func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Coun
 	}
 	return s.counted(ctx, topic)
 }
-
-const (
-	maxCounted     = 1000     // the most events counted by reading
-	maxBytes       = 16 << 20 // the most bytes of them, because all topics share one timeout
-	maxLetters     = 100_000
-	maxLetterBytes = 128 << 20
-	firstPage      = 10 // each further page is twice as large, up to lastPage
-	lastPage       = 100
-)
-
-// letters counts dead letters by the group that failed; nil: their numbers are unknown.
-type letters map[string]Count
-
-func (l letters) of(group string) Count {
-	if l == nil {
-		return backend.Unknown
-	}
-	return l[group]
-}
-
-// deadLetters counts the letters of a dead-letter topic by reading, up to maxLetters and
-// maxLetterBytes, and for at most half of the time that ctx leaves.
-func (s *Survey) deadLetters(ctx context.Context, topic string) (letters, error) {
-	n := letters{}
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)/2, errEnough)
-		defer cancel()
-	}
-	all, err := s.read(ctx, topic, maxLetters, maxLetterBytes, func(m *backend.Message) { n[m.Headers.Get(letter.Group)]++ })
-	if !all || errors.Is(context.Cause(ctx), errEnough) {
-		return nil, err
-	}
-	return n, err
-}
-
-// counted counts the events of a topic by reading, up to maxCounted and maxBytes.
-func (s *Survey) counted(ctx context.Context, topic string) (Count, error) {
-	n := Count(0)
-	all, err := s.read(ctx, topic, maxCounted, maxBytes, func(*backend.Message) { n++ })
-	if !all {
-		n = backend.Unknown
-	}
-	return n, err
-}
-
-// read calls do for the events of a topic, and reports whether it has read all of them within
-// the bounds. A topic that does not exist has no events.
-func (s *Survey) read(ctx context.Context, topic string, most, mostBytes int, do func(*backend.Message)) (all bool, err error) {
-	if s.reader == nil {
-		return false, nil
-	}
-	n, size, from := 0, 0, backend.StartEarliest
-	for page := firstPage; n <= most && size <= mostBytes; page = min(2*page, lastPage) {
-		ms, err := s.reader.Read(ctx, topic, from, page)
-		switch {
-		case errors.Is(err, backend.ErrGone):
-			return true, nil
-		case errors.Is(err, errors.ErrUnsupported), errors.Is(context.Cause(ctx), errEnough):
-			return false, nil
-		case err != nil:
-			return false, err
-		case len(ms) == 0:
-			return true, nil
-		}
-		n += len(ms)
-		for i := range ms {
-			size += ms[i].Size()
-			do(&ms[i])
-		}
-		from = backend.StartAfter(ms[len(ms)-1].Position)
-	}
-	return false, nil
-}
-
-var errEnough = errors.New("half of the time is over")

@@ -1,0 +1,138 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A Member is a member of a group, as its last note describes it.
+type Member struct {
+	ID    string // differs between all members
+	Name  string // of the process
+	Group string
+	Owned []int // the partitions that it owned, sorted
+	Lives bool  // it has written a note while Members looked
+
+	position string // of the note
+}
+
+const lookAgain = beatEvery / 4 // time between two looks of Members
+
+// Members returns the members of all groups of topic that have a note, sorted by group and name.
+// It looks until each of them has written another note, or has gone, or three seconds have passed:
+// then the other ones are dead, or stand still. The note of a process that was killed stays until
+// another member removes it, after ten seconds.
+func Members(ctx context.Context, b backend.Backend, topic string) ([]Member, error) {
+	first, err := lastNotes(ctx, b, topic)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	var members []Member
+	for until := time.Now().Add(deadAfter); ; {
+		sleep(ctx, lookAgain)
+		now, err := lastNotes(ctx, b, topic)
+		if err != nil {
+			return nil, err
+		}
+		all := true
+		members = members[:0]
+		for id, m := range now {
+			m.Lives = first[id].position != m.position
+			all = all && m.Lives
+			members = append(members, m)
+		}
+		if all || !time.Now().Before(until) {
+			break
+		}
+	}
+	slices.SortFunc(members, func(a, b Member) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
+	})
+	return members, nil
+}
+
+// lastNotes returns the last note of each member, by its ID.
+func lastNotes(ctx context.Context, b backend.Backend, topic string) (map[string]Member, error) {
+	r := roster{backend: b, topic: MembersTopic(topic)}
+	notes, err := r.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	last := map[string]Member{}
+	for _, n := range notes { // a newer note of a member is behind the others
+		last[n.Member] = Member{ID: n.Member, Name: n.Name, Group: n.Group, Owned: parseRanges(n.Owned), position: n.position}
+	}
+	return last, nil
+}
+
+// Whole returns the topic whose inner topic has the given name; "": it is no inner topic.
+func Whole(name string) string {
+	for _, suffix := range []string{"." + shared, "." + shared + ".owners", "." + shared + ".members"} {
+		if topic, ok := strings.CutSuffix(name, suffix); ok {
+			return topic
+		}
+	}
+	topic, _, _ := Cut(name)
+	return topic
+}
+
+// Cut returns the topic and the number of the partition whose name is given. It reports whether the
+// name is one of a partition.
+func Cut(name string) (topic string, i int, ok bool) {
+	dot := strings.LastIndexByte(name, '.')
+	if dot < 0 {
+		return "", 0, false
+	}
+	number, ok := strings.CutPrefix(name[dot+1:], part)
+	i, err := strconv.Atoi(number)
+	if !ok || err != nil || i < 0 || strconv.Itoa(i) != number {
+		return "", 0, false
+	}
+	return name[:dot], i, true
+}
+
+// Ranges returns sorted numbers as a text, such as "0-3,7".
+func Ranges(numbers []int) string {
+	var b strings.Builder
+	for i := 0; i < len(numbers); {
+		first := i
+		for i++; i < len(numbers) && numbers[i] == numbers[i-1]+1; {
+			i++
+		}
+		if first > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(numbers[first]))
+		if i-first > 1 {
+			b.WriteByte('-')
+			b.WriteString(strconv.Itoa(numbers[i-1]))
+		}
+	}
+	return b.String()
+}
+
+// parseRanges is the reverse of Ranges. It leaves out parts that Ranges does not write, because
+// another program may have written the text.
+func parseRanges(text string) (numbers []int) {
+	for some := range strings.SplitSeq(text, ",") {
+		from, to, isRange := strings.Cut(some, "-")
+		if !isRange {
+			to = from
+		}
+		first, err1 := strconv.Atoi(from)
+		last, err2 := strconv.Atoi(to)
+		if err1 != nil || err2 != nil || first < 0 || last >= Most || len(numbers) > 0 && first <= numbers[len(numbers)-1] {
+			continue
+		}
+		for i := first; i <= last; i++ {
+			numbers = append(numbers, i)
+		}
+	}
+	return numbers
+}
