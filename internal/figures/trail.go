@@ -1,0 +1,53 @@
+package figures
+
+import "time"
+
+// Slot is the time between two points of [Group].History.
+const Slot = 10 * time.Second
+
+const slots = 90 // of 15 minutes
+
+// A trail is the memory of the rounds before about one group.
+type trail struct {
+	lags   [slots]int64 // a ring
+	newest int64        // the number of the newest slot; 0: none
+	filled int          // slots with a value, at most all
+
+	oldest time.Time // the oldest unsettled event of the last round
+	since  time.Time // the first round with this oldest event
+	short  bool      // events were missing in the last round
+	round  int       // the last round with the group
+}
+
+// note records the figures of a round. It returns how long the oldest event has been the same, and
+// whether events are missing in this round and in the one before.
+func (t *trail) note(now time.Time, s *Stats, short bool) (same time.Duration, lost bool) {
+	t.add(now, int64(s.Lag))
+	if !t.oldest.Equal(s.Oldest) || t.since.IsZero() || s.Oldest.IsZero() {
+		t.oldest, t.since = s.Oldest, now
+	}
+	lost, t.short = t.short && short, short
+	return now.Sub(t.since), lost
+}
+
+// add sets the lag of the slot of now. Slots without a round have -1.
+func (t *trail) add(now time.Time, lag int64) {
+	slot := now.UnixNano() / int64(Slot)
+	if t.newest == 0 || slot-t.newest > slots {
+		t.newest, t.filled = slot-1, 0
+	}
+	for ; t.newest < slot; t.newest++ {
+		t.lags[(t.newest+1)%slots] = -1
+		t.filled = min(t.filled+1, slots)
+	}
+	t.lags[t.newest%slots] = lag
+}
+
+// history returns the lags, the newest last.
+func (t *trail) history() []int64 {
+	all := make([]int64, 0, t.filled)
+	for slot := t.newest - int64(t.filled) + 1; slot <= t.newest; slot++ {
+		all = append(all, t.lags[slot%slots])
+	}
+	return all
+}

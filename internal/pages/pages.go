@@ -1,0 +1,74 @@
+// Package pages reads a topic in pages of bounded size, within bounds for all of them.
+package pages
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// Bounds bound all pages of a [Reader] together. A Reader may exceed Bytes by one page. Several
+// Readers may share one Bounds, one after another.
+type Bounds struct {
+	Calls  int   // of Read
+	Events int   // that Read returns
+	Bytes  int64 // of these events
+}
+
+// ErrSpent means that the bounds do not allow another page.
+var ErrSpent = errors.New("the bounds of the reading are reached")
+
+// A Reader reads one topic, from a place on. It has one caller at a time.
+type Reader struct {
+	Backend backend.Backend
+	Topic   string
+	From    backend.Start // where the next page begins
+	Bounds  *Bounds       // what is left; Next subtracts
+	Timeout time.Duration // of one call of the backend
+
+	read  int   // events
+	bytes int64 // of these
+}
+
+const (
+	firstPage = 4       // a first page is small, because each event may be large
+	mostPage  = 100     // events of one page
+	pageBytes = 2 << 20 // about the most bytes of a page, judged by the events before
+)
+
+// Next returns at least one event after the events before, or none at the end of the topic. It returns
+// [ErrSpent] if the bounds are reached. Another error is the backend's. In each case the next call
+// continues at the same place.
+func (r *Reader) Next(ctx context.Context) ([]backend.Message, error) {
+	b := r.Bounds
+	if b.Calls < 1 || b.Events < 1 || b.Bytes < 1 {
+		return nil, ErrSpent
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	ms, err := backend.Read(ctx, r.Backend, r.Topic, r.From, min(r.size(), b.Events))
+	b.Calls--
+	for i := range ms {
+		size := int64(ms[i].Size())
+		b.Events, b.Bytes = b.Events-1, b.Bytes-size
+		r.read, r.bytes = r.read+1, r.bytes+size
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(ms) > 0 {
+		r.From = backend.StartAfter(ms[len(ms)-1].Position)
+	}
+	return ms, nil
+}
+
+// size returns how many events the next page may have.
+func (r *Reader) size() int {
+	if r.read == 0 {
+		return firstPage
+	}
+	average := r.bytes/int64(r.read) + 1
+	return int(max(min(pageBytes/average, mostPage, int64(4*r.read)), 1))
+}
