@@ -13,7 +13,6 @@ import (
 // The bounds of one request.
 const (
 	pageRows  = 25 // events of a page
-	pageBytes = 2 << 20
 	mostCalls = 150
 	mostRead  = 5000 // events that a request reads
 	mostBytes = 128 << 20
@@ -38,74 +37,66 @@ func (b *browser) reader(from backend.Start) *pages.Reader {
 
 // A stretch is a part of a topic: successive rows, oldest first.
 type stretch struct {
-	rows  []row
-	bytes int
-	full  bool // it has as many rows as it may have, and there may be more behind
+	rows []row
+	full bool // it has as many rows as were asked for, and there are more behind
 }
 
-// forward returns the rows from a place on: at most most, and fewer if they are large. It stops before
-// the position until, unless that is empty. After pages.ErrSpent it returns the rows too.
+func (s *stretch) last() []row { return s.rows[max(len(s.rows)-pageRows, 0):] }
+
+// forward returns at most most rows from a place on. It stops before the position until, unless that is
+// empty.
 func (b *browser) forward(ctx context.Context, from backend.Start, until string, most int) (s stretch, err error) {
 	read := b.reader(from)
 	for {
-		ms, err := read.Next(ctx)
+		ms, err := read.Next(ctx, most+1-len(s.rows))
 		if err != nil || len(ms) == 0 {
 			return s, err
 		}
 		for i := range ms {
-			m := &ms[i]
-			if until != "" && m.Position >= until {
+			if until != "" && ms[i].Position >= until {
 				return s, nil
 			}
-			if len(s.rows) >= most || s.bytes >= pageBytes {
+			if len(s.rows) == most {
 				s.full = true
 				return s, nil
 			}
-			s.rows = append(s.rows, newRow(b.redact, m, from))
-			s.bytes += m.Size()
-			from = backend.StartAfter(m.Position)
+			s.rows = append(s.rows, newRow(b.redact, &ms[i], from))
+			from = backend.StartAfter(ms[i].Position)
 		}
 	}
 }
 
 // newest returns the last rows before the position until, or before the end of the topic if that is
 // empty. A backend reads only forward, so newest looks for a time from which on there are enough
-// events, and not many more. more reports whether there are older rows. If the bounds do not allow
-// to find it, the error is pages.ErrSpent.
+// events, and not many more. more reports whether there may be older rows. If the bounds do not
+// allow to find the rows, the error is [pages.ErrSpent].
 func (b *browser) newest(ctx context.Context, until string) (rows []row, more bool, err error) {
-	const most = 2 * pageRows
-	last := func(s stretch) []row { return s.rows[max(len(s.rows)-pageRows, 0):] }
-	s, err := b.forward(ctx, backend.StartEarliest, until, most)
-	if err != nil || !s.full {
-		return last(s), len(s.rows) > pageRows, err
-	}
 	now, err := backend.Now(ctx, b.backend, b.topic)
 	if err != nil {
 		return nil, false, err
 	}
 	longest := now.Sub(time.Unix(0, 0))
 	since := func(age time.Duration) (stretch, error) {
-		return b.forward(ctx, backend.StartAt(now.Add(-age)), until, most)
+		return b.forward(ctx, backend.StartAt(now.Add(-age)), until, 2*pageRows)
 	}
-	enough := func(s stretch) bool { return len(s.rows) >= pageRows || s.bytes >= pageBytes/2 }
 
-	var best stretch // the rows of the last young milliseconds: not too many, perhaps too few
+	var best, s stretch // best are the rows of the last time young: not too many, perhaps too few
 	young, old := time.Duration(0), time.Second
 	for ; ; young, old = old, min(16*old, longest) {
 		if s, err = since(old); err != nil {
-			return last(best), true, spentUnless(err, best)
+			return best.last(), true, spentUnless(err, best)
 		}
 		if s.full {
 			break
 		}
-		if best = s; enough(s) || old == longest {
-			return last(best), true, nil
+		if best = s; len(best.rows) >= pageRows || old == longest {
+			return best.last(), old < longest || len(best.rows) > pageRows, nil
 		}
 	}
-	for old-young > time.Millisecond && !enough(best) {
+	for old-young > time.Microsecond && len(best.rows) < pageRows {
 		middle := young + (old-young)/2
 		if s, err = since(middle); err != nil {
-			return last(best), true, spentUnless(err, best)
+			return best.last(), true, spentUnless(err, best)
 		}
 		if s.full {
 			old = middle
@@ -113,27 +104,32 @@ func (b *browser) newest(ctx context.Context, until string) (rows []row, more bo
 			young, best = middle, s
 		}
 	}
-	if len(best.rows) == 0 {
-		return b.endOf(ctx, backend.StartAt(now.Add(-old)), until)
+	if len(best.rows) > 0 {
+		return best.last(), true, nil
 	}
-	return last(best), true, nil
+	rows, err = b.endOf(ctx, backend.StartAt(now.Add(-old)), until)
+	return rows, true, err
 }
 
 // endOf returns the last rows before until by reading all events from a place on. It is for topics
 // that have very many events of one moment.
-func (b *browser) endOf(ctx context.Context, from backend.Start, until string) ([]row, bool, error) {
-	var rows []row
+func (b *browser) endOf(ctx context.Context, from backend.Start, until string) (rows []row, err error) {
+	read := b.reader(from)
 	for {
-		s, err := b.forward(ctx, from, until, pageRows)
-		rows = append(rows, s.rows...)
-		rows = rows[max(len(rows)-pageRows, 0):]
+		ms, err := read.Next(ctx, pages.MostPage)
 		if err != nil {
-			return nil, true, err
+			return nil, err
 		}
-		if !s.full {
-			return rows, true, nil
+		for i := range ms {
+			if until != "" && ms[i].Position >= until {
+				return rows, nil
+			}
+			rows = append(rows[max(len(rows)+1-pageRows, 0):], newRow(b.redact, &ms[i], from))
+			from = backend.StartAfter(ms[i].Position)
 		}
-		from = backend.StartAfter(rows[len(rows)-1].Position)
+		if len(ms) == 0 {
+			return rows, nil
+		}
 	}
 }
 

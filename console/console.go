@@ -9,8 +9,8 @@
 // nobody looks. Each request reads a bounded part of a topic. If the broker does not answer, the
 // pages show the last figures, with their time.
 //
-// The handler asks nobody for a password. A program that serves it beyond the own machine puts its own
-// sign-in in front of it, because everybody who reaches the pages can read all events.
+// The handler asks nobody for a password, and each visitor of the pages can read all events. A program
+// that serves them beyond its own machine puts its own sign-in in front of the handler.
 package console
 
 import (

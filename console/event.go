@@ -34,8 +34,9 @@ type formLink struct {
 }
 
 const (
-	mostHeaders = 200
-	mostValue   = 16 << 10 // bytes of a text of an event that are shown
+	mostHeaders     = 200
+	mostHeaderBytes = 64 << 10 // of all headers that are shown
+	mostHeader      = 16 << 10 // of one of the headers
 )
 
 func (c *console) event(w http.ResponseWriter, r *http.Request) {
@@ -75,8 +76,8 @@ func (c *console) event(w http.ResponseWriter, r *http.Request) {
 // at returns the message at a position, which is soon after from.
 func (b *browser) at(ctx context.Context, from backend.Start, position string) (*backend.Message, error) {
 	read := b.reader(from)
-	for range 3 { // more than the messages between, if nobody has changed the link
-		ms, err := read.Next(ctx)
+	for range 3 { // the event is the first one, if nobody has changed the link
+		ms, err := read.Next(ctx, 1)
 		if err != nil {
 			return nil, err
 		}
@@ -101,16 +102,18 @@ func newEventPage(topic string, e *eventbus.Event, f form) *eventPage {
 	if why, ok := eventbus.DeadLetterOf(e); ok {
 		p.Letter = &why
 		if why.Stack != "" {
-			p.Stack = strings.Split(why.Stack, " | ")
+			p.Stack = strings.Split(cutText(why.Stack), " | ")
 		}
 	}
+	size := 0
 	for _, h := range e.Headers {
+		h.Value = cutText(h.Value)
 		switch {
 		case p.Letter != nil && strings.HasPrefix(h.Name, letter.ReservedPrefix+"dead-"):
-		case len(p.Headers) >= mostHeaders:
+		case len(p.Headers) >= mostHeaders, size > mostHeaderBytes:
 			p.More++
 		default:
-			h.Value = cutText(h.Value)
+			size += len(h.Name) + len(h.Value)
 			p.Headers = append(p.Headers, h)
 		}
 	}
@@ -119,10 +122,10 @@ func newEventPage(topic string, e *eventbus.Event, f form) *eventPage {
 
 // cutText returns the beginning of a long text.
 func cutText(s string) string {
-	if len(s) <= mostValue {
+	if len(s) <= mostHeader {
 		return s
 	}
-	return strings.ToValidUTF8(s[:mostValue], "") + "…"
+	return strings.ToValidUTF8(s[:mostHeader], "") + "…"
 }
 
 // Expires returns when the event expires; zero: never.

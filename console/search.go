@@ -87,7 +87,7 @@ func (b *browser) find(ctx context.Context, s *search, from backend.Start) (f fi
 	read := b.reader(from)
 	f.next = from
 	for {
-		ms, err := read.Next(ctx)
+		ms, err := read.Next(ctx, pages.MostPage)
 		switch {
 		case errors.Is(err, pages.ErrSpent) && f.read > 0:
 			return f, nil

@@ -8,7 +8,7 @@ import (
 // A spark is a line of the lag in the last minutes, in an SVG of sparkWidth × sparkHeight.
 type spark struct {
 	Lines []string // the points of each polyline, which ends where nothing is known
-	Label string   // for people who do not see it
+	Label string   // the same in words
 }
 
 const (

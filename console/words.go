@@ -19,6 +19,8 @@ var words = template.FuncMap{
 	"bytes":  size,
 	"plain":  printable,
 	"short":  short,
+	"long":   func(s string) string { return printable(cutText(s)) },
+	"value":  value,
 	"class":  cssClass,
 	"spark":  newSpark,
 	"plural": plural,
@@ -110,6 +112,16 @@ func printable(s string) string {
 
 func hidden(r rune) bool {
 	return r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == unicode.ReplacementChar
+}
+
+// value returns s for a field of a form, without characters that HTML cannot have.
+func value(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r&0xfffe == 0xfffe {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
 }
 
 // mostShort is the most bytes of a text in a table.

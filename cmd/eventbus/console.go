@@ -82,7 +82,7 @@ func (s *consoleServer) run(cmd *cobra.Command) error {
 	return serveUntil(ctx, l, console.Handler(bus.Backend(), o))
 }
 
-// announce says where the console is, and who can reach it.
+// announce writes the address of the console, and says whether only this machine can reach it.
 func announce(w io.Writer, at net.Addr, local bool) {
 	if local {
 		fmt.Fprintf(w, "console at http://%s/, for this machine only\n", at)

@@ -113,14 +113,14 @@ func (r *round) judge(g *Group) {
 	for i := range g.Parts {
 		short = short || g.Parts[i].lost()
 	}
-	same, lost := tr.note(r.now, &g.Stats, short)
-	g.Same, g.History = same, tr.history()
+	idle, lost := tr.note(r.now, &g.Stats, short)
+	g.Idle, g.History = idle, tr.history()
 	var age time.Duration
 	if !g.Oldest.IsZero() {
 		age = r.now.Sub(g.Oldest)
 	}
 	g.Status = judge(&evidence{
-		stats: &g.Stats, paused: g.Pause != nil, lost: lost, same: same, age: age,
+		stats: &g.Stats, paused: g.Pause != nil, lost: lost, idle: idle, age: age,
 		behind: r.options.Behind, late: r.options.Stuck,
 	})
 }

@@ -37,12 +37,14 @@ func roleOf(name string) (r role, of string, number int) {
 	of, last := name[:cut], name[cut+1:]
 	if digits, ok := strings.CutPrefix(last, "partition-"); ok {
 		n, err := strconv.Atoi(digits)
-		if err == nil && n < partition.Most && partition.Topic(of, n) == name {
+		if err == nil && of != "" && n < partition.Most && partition.Topic(of, n) == name {
 			return isPartition, of, n
 		}
 		return plain, name, 0
 	}
-	of, _, _ = strings.Cut(name, ".partitions")
+	if of, _, _ = strings.Cut(name, ".partitions"); of == "" {
+		return plain, name, 0
+	}
 	switch name {
 	case partition.OwnersTopic(of):
 		return isOwners, of, 0

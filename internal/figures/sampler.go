@@ -40,8 +40,8 @@ func (o Options) withDefaults() Options {
 // A Sampler takes figures of a backend while somebody looks. However many look, the backend is asked
 // once a round. Its methods are safe for concurrent use.
 //
-// It has one goroutine, which ends when nobody has looked for Options.Idle. The goroutine has up to
-// four more while a round asks the backend.
+// It has one goroutine, which ends when nobody has looked for Options.Idle, or when the backend was
+// closed. The goroutine has up to four more while a round asks the backend.
 type Sampler struct {
 	backend backend.Backend
 	options Options
@@ -119,6 +119,7 @@ func (s *Sampler) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		snapshot, calls := s.round(ctx)
+		closed := errors.Is(snapshot.Err, backend.ErrClosed)
 		s.mu.Lock()
 		if snapshot.Err != nil { // with the figures of the round before
 			before := *s.latest
@@ -128,7 +129,11 @@ func (s *Sampler) run(ctx context.Context) {
 		s.latest, s.fresh = snapshot, true
 		close(s.taken)
 		s.taken = make(chan struct{})
+		s.running = !closed
 		s.mu.Unlock()
+		if closed {
+			return
+		}
 
 		timer := time.NewTimer(s.pause(time.Since(began), calls))
 		<-timer.C // nothing else can end the pause, and it is short

@@ -39,7 +39,7 @@ type Group struct {
 	Dead    Letters        // dead letters of the group in the topic with ".dlq"
 	Pause   *backend.Pause // nil: not paused, or the backend cannot tell
 	Status  Status
-	Same    time.Duration // how long the sampler has seen Oldest unchanged
+	Idle    time.Duration // how long the sampler has seen no progress
 	History []int64       // the lag in slots of [Slot], the newest last; -1: not known
 	Parts   []Part        // of a topic with partitions
 	Err     string        // why the figures are not known

@@ -41,7 +41,7 @@ func (t *tally) step(ctx context.Context, b backend.Backend, timeout time.Durati
 	}
 	read := &pages.Reader{Backend: b, Topic: t.topic, From: t.from, Bounds: left, Timeout: timeout}
 	for !t.full {
-		ms, err := read.Next(ctx)
+		ms, err := read.Next(ctx, pages.MostPage)
 		switch {
 		case errors.Is(err, pages.ErrSpent):
 			return t.show(now), nil

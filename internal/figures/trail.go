@@ -13,18 +13,24 @@ type trail struct {
 	newest int64        // the number of the newest slot; 0: none
 	filled int          // slots with a value, at most all
 
-	oldest time.Time // the oldest unsettled event of the last round
-	since  time.Time // the first round with this oldest event
+	oldest time.Time // when the oldest unsettled event of the last round was stored
+	least  Count     // the fewest unsettled events since the oldest is the same
+	since  time.Time // the last round with progress
 	short  bool      // events were missing in the last round
 	round  int       // the last round with the group
 }
 
-// note records the figures of a round. It returns how long the oldest event has been the same, and
+// note records the figures of a round. It returns for how long the group has made no progress, and
 // whether events are missing in this round and in the one before.
-func (t *trail) note(now time.Time, s *Stats, short bool) (same time.Duration, lost bool) {
+//
+// A group makes progress if its oldest event changes. Many events may be stored at the same moment, so
+// it is progress too if the group has fewer unsettled events than ever since then. While an event is
+// stuck and others come and go, there are no fewer than the fewest.
+func (t *trail) note(now time.Time, s *Stats, short bool) (idle time.Duration, lost bool) {
 	t.add(now, int64(s.Lag))
-	if !t.oldest.Equal(s.Oldest) || t.since.IsZero() || s.Oldest.IsZero() {
-		t.oldest, t.since = s.Oldest, now
+	waiting := max(s.Lag, 0) + max(s.InFlight, 0) + max(s.Delayed, 0)
+	if !t.oldest.Equal(s.Oldest) || t.since.IsZero() || s.Oldest.IsZero() || waiting < t.least {
+		t.oldest, t.least, t.since = s.Oldest, waiting, now
 	}
 	lost, t.short = t.short && short, short
 	return now.Sub(t.since), lost

@@ -10,11 +10,14 @@ import (
 )
 
 // Bounds bound all pages of a [Reader] together. A Reader may exceed Bytes by one page. Several
-// Readers may share one Bounds, one after another.
+// Readers of one topic may share Bounds, one after another, and know then how large its events are.
 type Bounds struct {
 	Calls  int   // of Read
 	Events int   // that Read returns
 	Bytes  int64 // of these events
+
+	read  int   // events that were read
+	bytes int64 // of these
 }
 
 // ErrSpent means that the bounds do not allow another page.
@@ -25,35 +28,34 @@ type Reader struct {
 	Backend backend.Backend
 	Topic   string
 	From    backend.Start // where the next page begins
-	Bounds  *Bounds       // what is left; Next subtracts
+	Bounds  *Bounds       // the rest of them; Next subtracts
 	Timeout time.Duration // of one call of the backend
-
-	read  int   // events
-	bytes int64 // of these
 }
+
+// MostPage is the most events of one page.
+const MostPage = 100
 
 const (
 	firstPage = 4       // a first page is small, because each event may be large
-	mostPage  = 100     // events of one page
 	pageBytes = 2 << 20 // about the most bytes of a page, judged by the events before
 )
 
-// Next returns at least one event after the events before, or none at the end of the topic. It returns
+// Next returns at most most events, and at least one unless the topic ends here. It returns
 // [ErrSpent] if the bounds are reached. Another error is the backend's. In each case the next call
 // continues at the same place.
-func (r *Reader) Next(ctx context.Context) ([]backend.Message, error) {
+func (r *Reader) Next(ctx context.Context, most int) ([]backend.Message, error) {
 	b := r.Bounds
 	if b.Calls < 1 || b.Events < 1 || b.Bytes < 1 {
 		return nil, ErrSpent
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
-	ms, err := backend.Read(ctx, r.Backend, r.Topic, r.From, min(r.size(), b.Events))
+	ms, err := backend.Read(ctx, r.Backend, r.Topic, r.From, min(b.size(), b.Events, most))
 	b.Calls--
 	for i := range ms {
 		size := int64(ms[i].Size())
 		b.Events, b.Bytes = b.Events-1, b.Bytes-size
-		r.read, r.bytes = r.read+1, r.bytes+size
+		b.read, b.bytes = b.read+1, b.bytes+size
 	}
 	if err != nil {
 		return nil, err
@@ -65,10 +67,10 @@ func (r *Reader) Next(ctx context.Context) ([]backend.Message, error) {
 }
 
 // size returns how many events the next page may have.
-func (r *Reader) size() int {
-	if r.read == 0 {
+func (b *Bounds) size() int {
+	if b.read == 0 {
 		return firstPage
 	}
-	average := r.bytes/int64(r.read) + 1
-	return int(max(min(pageBytes/average, mostPage, int64(4*r.read)), 1))
+	average := b.bytes/int64(b.read) + 1
+	return int(max(min(pageBytes/average, MostPage, int64(4*b.read)), 1))
 }
