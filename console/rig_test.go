@@ -23,7 +23,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A meter counts what a backend in memory is asked for, and fails all calls while err is set.
+// A meter counts the calls of a backend in memory, and fails all of them while err is set.
 type meter struct {
 	*inmemory.Backend
 	calls, reads, events, bytes atomic.Int64
