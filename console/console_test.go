@@ -305,7 +305,9 @@ func TestThePartsOfAPage(t *testing.T) {
 
 func TestUnknownIsNotZero(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *meter) {
-		row := visit(t, knowsLittle{}, console.Options{}).page("").cells("Groups")[0]
+		p := visit(t, knowsLittle{}, console.Options{}).page("")
+		require.Equal(t, "the lag is unknown", p.all("svg")[0].attrs["aria-label"])
+		row := p.cells("Groups")[0]
 		for _, figure := range []string{"Status", "Lag", "Oldest", "In flight", "Delayed", "Dead letters", "Members"} {
 			require.Equal(t, "unknown", row[figure], figure)
 		}

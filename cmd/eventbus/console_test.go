@@ -192,11 +192,14 @@ func TestServeListensOnThisMachine(t *testing.T) {
 
 func TestServeHidesPayloads(t *testing.T) {
 	b := newBench(t)
-	b.ok(`{"id":"e-1","headers":{"token":"hunter2"},"data":{"card":4111}}`, "pub", "orders")
+	const secret = `{"id":"e-1","headers":{"token":"hunter2"},"data":{"card":4111}}`
+	b.ok(secret, "pub", "orders")
 	b.failed(1, "sub", "orders", "--group", "billing", "--idle-exit", "200ms", "--exec", "exit 65")
+	b.ok(secret, "pub", "orders")
 	v, _ := b.serve("--hide-payloads")
 	for _, topic := range []string{"orders.dlq", "orders"} {
 		page := v.page("topic?name=" + topic + "&order=oldest")
+		require.NotEmpty(t, cells(page, "Position"))
 		for _, position := range cells(page, "Position") {
 			event := v.page(link(page, position))
 			require.NotContains(t, page+event, "4111")
