@@ -57,12 +57,12 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 		if t.Letters != nil && status == "" && matches(t.Name) {
 			o.Letters = append(o.Letters, t.Letters)
 		}
-		for _, g := range t.Groups {
-			n[g.Status]++
-			o.Total++
-			if (status == "" || g.Status.String() == status) && matches(g.Topic, g.Name) {
-				o.Groups = append(o.Groups, g)
-			}
+	}
+	for _, g := range s.Groups() {
+		n[g.Status]++
+		o.Total++
+		if (status == "" || g.Status.String() == status) && matches(g.Topic, g.Name) {
+			o.Groups = append(o.Groups, g)
 		}
 	}
 	for _, st := range figures.Statuses {
@@ -70,7 +70,6 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 			o.Chips = append(o.Chips, chip{st, n[st], overviewURL(query, st.String(), 0), st.String() == status})
 		}
 	}
-	slices.SortStableFunc(o.Groups, func(a, b *figures.Group) int { return -cmp.Compare(a.Status, b.Status) })
 	slices.SortStableFunc(o.Letters, func(a, b *figures.Letters) int { return -cmp.Compare(a.N, b.N) })
 	o.Found = len(o.Groups)
 	o.Groups = o.Groups[min(first, o.Found):]

@@ -6,6 +6,8 @@
 package figures
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -70,4 +72,14 @@ func (t *Topic) Group(name string) *Group {
 		}
 	}
 	return nil
+}
+
+// Groups returns all groups, the ones in trouble first.
+func (s *Snapshot) Groups() []*Group {
+	var all []*Group
+	for _, t := range s.Topics {
+		all = append(all, t.Groups...)
+	}
+	slices.SortStableFunc(all, func(a, b *Group) int { return -cmp.Compare(a.Status, b.Status) })
+	return all
 }
