@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -34,6 +35,33 @@ func (knowsLittle) DeleteGroup(context.Context, string, string) error { return e
 
 func (knowsLittle) ResetGroup(context.Context, string, string, backend.Start) error {
 	return errors.ErrUnsupported
+}
+
+// A panicking backend has a driver with a mistake.
+type panicking struct{ *meter }
+
+func (panicking) Stats(context.Context, string, string) (backend.Stats, error) { panic("a mistake") }
+
+func (panicking) Read(context.Context, string, backend.Start, int) ([]backend.Message, error) {
+	panic("a mistake")
+}
+
+func (panicking) Now(context.Context, string) (time.Time, error) { panic("a mistake") }
+
+// A mistake of a driver does not end the program.
+func TestADriverPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		shop(t, m)
+		v := visit(t, panicking{m}, console.Options{})
+		require.Equal(t, "unknown", v.page("").cells("Groups")[0]["Lag"])
+		require.Contains(t, v.page("group?topic=orders&name=billing").text, "the driver has panicked: a mistake")
+		for _, url := range []string{"topic?name=orders", "topic?name=orders&order=oldest", "topic?name=orders&id=e-1", "event?topic=orders&from=&at=1"} {
+			code, body := v.answer(url)
+			require.Equal(t, http.StatusInternalServerError, code)
+			require.Contains(t, body, "panicked: a mistake")
+		}
+		require.Contains(t, v.page("letters?topic=orders.dlq").text, "unknown")
+	})
 }
 
 func TestOnlyReadingIsAllowed(t *testing.T) {

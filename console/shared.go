@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -39,7 +40,7 @@ func (s *shared) get(ctx context.Context, key string, f func(context.Context) (a
 			s.all[key] = r
 		}
 		go func() {
-			value, err := f(context.WithoutCancel(ctx))
+			value, err := call(context.WithoutCancel(ctx), f)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			r.value, r.err, r.ended = value, err, time.Now()
@@ -56,6 +57,16 @@ func (s *shared) get(ctx context.Context, key string, f func(context.Context) (a
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+// call calls f. A panic becomes an error, because it would end the program: no server recovers it here.
+func call(ctx context.Context, f func(context.Context) (any, error)) (value any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			value, err = nil, fmt.Errorf("the page has panicked: %v", v)
+		}
+	}()
+	return f(ctx)
 }
 
 // forget drops results that are too old.

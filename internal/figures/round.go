@@ -3,6 +3,7 @@ package figures
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,8 @@ const (
 	mostOutages = 4    // after so many the round is given up
 	listEvery   = 10 * time.Second
 	listShare   = 20 // listing takes at most one part in so many of the time
-	tallyCalls  = 20 // of Read for dead letters, in a round
+	listTime    = 10 // timeouts of one call, for the list of topics: Redis walks through all keys of the server
+	tallyCalls  = 40 // of Read for dead letters, in a round
 	tallyBytes  = 32 << 20
 )
 
@@ -95,10 +97,20 @@ func (r *round) take(ctx context.Context) (*Snapshot, error) {
 	return r.assemble(letters), nil
 }
 
-// call calls f, one call of the backend, with a timeout.
+// call calls f, one call of the backend, with a timeout. A panic of the driver becomes an error,
+// because the program must not end by it.
 func (r *round) call(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.options.Timeout)
+	return r.callFor(ctx, r.options.Timeout, f)
+}
+
+func (r *round) callFor(ctx context.Context, d time.Duration, f func(context.Context) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the driver has panicked: %v", v)
+		}
+	}()
 	r.calls.Add(1)
 	return f(ctx)
 }
@@ -111,11 +123,12 @@ func (r *round) listAll(ctx context.Context) error {
 	}
 	began := time.Now()
 	var names []string
-	if err := r.call(ctx, func(ctx context.Context) (err error) { names, err = admin.Topics(ctx); return err }); err != nil {
+	err := r.callFor(ctx, listTime*r.options.Timeout, func(ctx context.Context) (err error) { names, err = admin.Topics(ctx); return err })
+	if err != nil {
 		return err
 	}
 	all := make([]*listed, len(names))
-	err := r.each(len(all), func(i int) error {
+	err = r.each(len(all), func(i int) error {
 		t := &listed{topic: names[i]}
 		all[i] = t
 		t.err = r.call(ctx, func(ctx context.Context) error {

@@ -4,6 +4,7 @@ package pages
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -42,15 +43,20 @@ const (
 
 // Next returns at most most events, and at least one unless the topic ends here. It returns
 // [ErrSpent] if the bounds are reached. Another error is the backend's. In each case the next call
-// continues at the same place.
-func (r *Reader) Next(ctx context.Context, most int) ([]backend.Message, error) {
+// continues at the same place. A panic of the driver becomes an error.
+func (r *Reader) Next(ctx context.Context, most int) (ms []backend.Message, err error) {
 	b := r.Bounds
 	if b.Calls < 1 || b.Events < 1 || b.Bytes < 1 {
 		return nil, ErrSpent
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
-	ms, err := backend.Read(ctx, r.Backend, r.Topic, r.From, min(b.size(), b.Events, most))
+	defer func() {
+		if v := recover(); v != nil {
+			ms, err = nil, fmt.Errorf("the driver has panicked: %v", v)
+		}
+	}()
+	ms, err = backend.Read(ctx, r.Backend, r.Topic, r.From, min(b.size(), b.Events, most))
 	b.Calls--
 	for i := range ms {
 		size := int64(ms[i].Size())
