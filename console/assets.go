@@ -15,12 +15,12 @@ var files embed.FS
 // addAssets adds the routes of the style and the script. It returns a text that changes with them.
 func addAssets(routes map[string]http.HandlerFunc) (version string) {
 	hash := sha256.New()
-	for name, kind := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8"} {
-		data := read("assets/" + name)
+	for _, a := range []struct{ name, kind string }{{"console.css", "text/css; charset=utf-8"}, {"console.js", "text/javascript; charset=utf-8"}} {
+		data := read("assets/" + a.name)
 		sum := sha256.Sum256(data)
 		_, _ = hash.Write(sum[:]) // it does not fail
-		routes["assets/"+name] = func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", kind)
+		routes["assets/"+a.name] = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", a.kind)
 			w.Header().Set("Cache-Control", "max-age=31536000, immutable") // its URL has the version
 			write(w, r, http.StatusOK, data)
 		}

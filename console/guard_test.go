@@ -97,6 +97,19 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
+// Each process has the same URLs of the assets, and a browser may keep what they have.
+func TestAssets(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		want := visit(t, m, console.Options{}).page("").all("script")[0].attrs["src"]
+		for range 10 {
+			require.Equal(t, want, visit(t, m, console.Options{}).page("").all("script")[0].attrs["src"])
+		}
+		w := visit(t, m, console.Options{}).ask(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+want, http.NoBody))
+		require.Contains(t, w.Header().Get("Cache-Control"), "immutable")
+		require.Equal(t, "text/javascript; charset=utf-8", w.Header().Get("Content-Type"))
+	})
+}
+
 // The policy of the pages allows nothing inside a page, and the pages need nothing.
 func TestNothingIsInline(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
