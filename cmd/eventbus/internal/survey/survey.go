@@ -4,44 +4,18 @@ package survey
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/figures"
 )
 
 // A Count is a number, or backend.Unknown.
-type Count int64
-
-// String returns the number as text, or "unknown".
-func (c Count) String() string {
-	if c < 0 {
-		return "unknown"
-	}
-	return strconv.FormatInt(int64(c), 10)
-}
-
-// MarshalJSON returns the number, or null if it is unknown.
-func (c Count) MarshalJSON() ([]byte, error) {
-	if c < 0 {
-		return []byte("null"), nil
-	}
-	return json.Marshal(int64(c))
-}
-
-// UnmarshalJSON is the reverse of MarshalJSON.
-func (c *Count) UnmarshalJSON(data []byte) error {
-	if string(data) == "null" {
-		*c = backend.Unknown
-		return nil
-	}
-	return json.Unmarshal(data, (*int64)(c))
-}
+type Count = figures.Count
 
 // A Topic is the line that the command prints for a topic.
 type Topic struct {

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/console"
+)
+
+const consoleHelp = `Serve the console: pages for a browser that show how the topics and groups are
+doing, the events of a topic, and the dead letters by class. The pages change nothing.
+
+It listens on this machine only, unless --listen names another address. It asks for no
+password, so put a proxy with a sign-in in front of any other address, and give
+the name of that proxy with --host.`
+
+// A consoleServer is the command "eventbus serve", with its flags.
+type consoleServer struct {
+	connection
+
+	listen string
+	hosts  []string
+	hide   bool
+}
+
+func newServe(drivers []backend.Driver) *cobra.Command {
+	s := &consoleServer{connection: connection{drivers: drivers}}
+	cmd := &cobra.Command{
+		Use:     "serve",
+		Short:   "Serve the console for browsers",
+		Long:    consoleHelp,
+		Example: "  eventbus serve\n  eventbus serve --listen 10.0.0.5:8080 --host bus.example.com",
+		Args:    topics(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := s.run(cmd); err != nil {
+				return fmt.Errorf("serve: %w", err)
+			}
+			return nil
+		},
+	}
+	s.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
+	f.StringSliceVar(&s.hosts, "host", nil, "answer requests for this `name` only, besides the names of this machine if it listens there")
+	f.BoolVar(&s.hide, "hide-payloads", false, "show no payload, and only those headers that say why an event is a dead letter")
+	return cmd
+}
+
+func (s *consoleServer) run(cmd *cobra.Command) error {
+	if err := filled(cmd, "listen", "host"); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	bus, err := s.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx, bus)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	o := console.Options{Hosts: s.hosts}
+	local := isLoopback(l.Addr())
+	if local {
+		o.Hosts = append([]string{"localhost", "127.0.0.1", "::1", hostOf(s.listen)}, o.Hosts...)
+	}
+	if s.hide {
+		o.Redact = hidePayload
+	}
+	announce(cmd.ErrOrStderr(), l.Addr(), local)
+	return serveUntil(ctx, l, console.Handler(bus.Backend(), o))
+}
+
+// announce writes the address of the console, and says whether only this machine can reach it.
+func announce(w io.Writer, at net.Addr, local bool) {
+	if local {
+		fmt.Fprintf(w, "console at http://%s/, for this machine only\n", at)
+		return
+	}
+	fmt.Fprintf(w, "console at http://%s/, for everybody who reaches this address: there is no sign-in\n", at)
+}
+
+// serveUntil serves until ctx ends. Requests that are being answered then have one more second.
+func serveUntil(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = server.Shutdown(end) // after a second, Close ends the rest
+	_ = server.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func isLoopback(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
+}
+
+// hostOf returns the host of an address.
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address) // the address was listened on
+	return host
+}
+
+// hidePayload removes the payload of an event, and the headers that may have data of the program.
+func hidePayload(_ string, e *eventbus.Event) {
+	e.Payload = []byte("(hidden)")
+	why := e.Headers[:0]
+	for _, h := range e.Headers {
+		if strings.HasPrefix(h.Name, "eventbus-dead-") {
+			why = append(why, h)
+		}
+	}
+	e.Headers = why
+}

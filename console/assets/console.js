@@ -1,0 +1,72 @@
+// Renews the live parts of a page while it is seen. Without this script a reload does the same.
+(() => {
+  "use strict";
+  const shortest = 2000, longest = 30000, patience = 10000; // milliseconds
+  if (!document.body.classList.contains("live")) return;
+
+  let wait = shortest, timer = 0, busy = false;
+
+  // replace puts new nodes in place of the children of a part. The same link keeps the focus.
+  const replace = (part, fresh) => {
+    const active = document.activeElement;
+    const link = part.contains(active) ? active.getAttribute("href") : null;
+    part.replaceChildren(...fresh.childNodes);
+    if (link === null) return;
+    for (const a of part.querySelectorAll("a[href]")) {
+      if (a.getAttribute("href") === link) {
+        a.focus({ preventScroll: true });
+        return;
+      }
+    }
+  };
+
+  // selecting reports whether text of a part is selected, which a replacement would end.
+  const selecting = (part) => {
+    const s = document.getSelection();
+    return s !== null && !s.isCollapsed && part.contains(s.anchorNode);
+  };
+
+  const renew = async () => {
+    const answer = await fetch(location.href, {
+      headers: { "Eventbus-Part": "figures" },
+      cache: "no-store",
+      signal: AbortSignal.timeout(patience),
+    });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const state = fresh.getElementById("state");
+    if (state === null) throw new Error("not a page of the console");
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const its = fresh.getElementById(part.id);
+      if (its !== null && !selecting(part)) replace(part, its);
+    }
+    const shown = document.getElementById("state");
+    // The time alone is not worth an announcement.
+    shown.setAttribute("aria-live", state.querySelector(".outage") ? "polite" : "off");
+    shown.replaceChildren(...state.childNodes);
+  };
+
+  const lost = () => {
+    const text = document.createElement("strong");
+    text.className = "outage";
+    text.textContent = "The console does not answer. The figures are old.";
+    document.getElementById("state").replaceChildren(text);
+  };
+
+  const turn = async () => {
+    if (busy || document.hidden) return;
+    busy = true;
+    try {
+      await renew();
+      wait = shortest;
+    } catch {
+      lost();
+      wait = Math.min(2 * wait, longest);
+    }
+    busy = false;
+    clearTimeout(timer);
+    timer = setTimeout(turn, wait);
+  };
+
+  document.addEventListener("visibilitychange", turn);
+  timer = setTimeout(turn, wait);
+})();

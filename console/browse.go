@@ -1,0 +1,142 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/pages"
+)
+
+// The bounds of one request.
+const (
+	pageRows  = 25 // events of a page
+	mostCalls = 150
+	mostRead  = 5000 // events that a request reads
+	mostBytes = 128 << 20
+)
+
+// A browser reads one topic for one request.
+type browser struct {
+	backend backend.Backend
+	topic   string
+	redact  figures.Redact
+	timeout time.Duration
+	left    pages.Bounds
+}
+
+func (c *console) browse(topic string) *browser {
+	return &browser{c.backend, topic, c.redact, c.timeout, pages.Bounds{Calls: mostCalls, Events: mostRead, Bytes: mostBytes}}
+}
+
+func (b *browser) reader(from backend.Start) *pages.Reader {
+	return &pages.Reader{Backend: b.backend, Topic: b.topic, From: from, Bounds: &b.left, Timeout: b.timeout}
+}
+
+// A stretch is a part of a topic: successive rows, oldest first.
+type stretch struct {
+	rows []row
+	full bool // it has as many rows as were asked for, and there are more behind
+}
+
+func (s *stretch) last() []row { return s.rows[max(len(s.rows)-pageRows, 0):] }
+
+// forward returns at most most rows from a place on. It stops before the position until, unless that is
+// empty.
+func (b *browser) forward(ctx context.Context, from backend.Start, until string, most int) (s stretch, err error) {
+	read := b.reader(from)
+	for {
+		ms, err := read.Next(ctx, most+1-len(s.rows))
+		if err != nil || len(ms) == 0 {
+			return s, err
+		}
+		for i := range ms {
+			if until != "" && ms[i].Position >= until {
+				return s, nil
+			}
+			if len(s.rows) == most {
+				s.full = true
+				return s, nil
+			}
+			s.rows = append(s.rows, newRow(b.redact, &ms[i], from))
+			from = backend.StartAfter(ms[i].Position)
+		}
+	}
+}
+
+// newest returns the last rows before the position until, or before the end of the topic if that is
+// empty. A backend reads only forward, so newest looks for a time from which on there are enough
+// events, and not many more. more reports whether there may be older rows. If the bounds do not
+// allow to find the rows, the error is [pages.ErrSpent].
+func (b *browser) newest(ctx context.Context, until string) (rows []row, more bool, err error) {
+	now, err := backend.Now(ctx, b.backend, b.topic)
+	if err != nil {
+		return nil, false, err
+	}
+	longest := now.Sub(time.Unix(0, 0))
+	since := func(age time.Duration) (stretch, error) {
+		return b.forward(ctx, backend.StartAt(now.Add(-age)), until, 2*pageRows)
+	}
+
+	var best, s stretch // best are the rows of the last time young: not too many, perhaps too few
+	young, old := time.Duration(0), time.Second
+	for ; ; young, old = old, min(16*old, longest) {
+		if s, err = since(old); err != nil {
+			return best.last(), true, spentUnless(err, best)
+		}
+		if s.full {
+			break
+		}
+		if best = s; len(best.rows) >= pageRows || old == longest {
+			return best.last(), old < longest || len(best.rows) > pageRows, nil
+		}
+	}
+	for old-young > time.Microsecond && len(best.rows) < pageRows {
+		middle := young + (old-young)/2
+		if s, err = since(middle); err != nil {
+			return best.last(), true, spentUnless(err, best)
+		}
+		if s.full {
+			old = middle
+		} else {
+			young, best = middle, s
+		}
+	}
+	if len(best.rows) > 0 {
+		return best.last(), true, nil
+	}
+	rows, err = b.endOf(ctx, backend.StartAt(now.Add(-old)), until)
+	return rows, true, err
+}
+
+// endOf returns the last rows before until by reading all events from a place on. It is for topics
+// that have very many events of one moment.
+func (b *browser) endOf(ctx context.Context, from backend.Start, until string) (rows []row, err error) {
+	read := b.reader(from)
+	for {
+		ms, err := read.Next(ctx, pages.MostPage)
+		if err != nil {
+			return nil, err
+		}
+		for i := range ms {
+			if until != "" && ms[i].Position >= until {
+				return rows, nil
+			}
+			rows = append(rows[max(len(rows)+1-pageRows, 0):], newRow(b.redact, &ms[i], from))
+			from = backend.StartAfter(ms[i].Position)
+		}
+		if len(ms) == 0 {
+			return rows, nil
+		}
+	}
+}
+
+// spentUnless returns nil if the bounds are reached and there are rows to show.
+func spentUnless(err error, s stretch) error {
+	if errors.Is(err, pages.ErrSpent) && len(s.rows) > 0 {
+		return nil
+	}
+	return err
+}

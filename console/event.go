@@ -1,0 +1,137 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
+)
+
+// An eventPage is the page of one event, or of one dead letter.
+type eventPage struct {
+	Topic   string
+	Event   eventbus.Event       // without its payload
+	Letter  *eventbus.DeadLetter // nil: no dead letter
+	Stack   []string             // of the letter
+	Headers eventbus.Headers     // without the headers of the letter
+	More    int                  // headers that are not shown
+	Payload shown
+	Forms   []formLink
+	URL     string
+}
+
+// A formLink leads to the same page with another form of the payload.
+type formLink struct {
+	Form    form
+	URL     string
+	Current bool
+}
+
+const (
+	mostHeaders     = 200
+	mostHeaderBytes = 64 << 10 // of all headers that are shown
+	mostHeader      = 16 << 10 // of one of the headers
+)
+
+func (c *console) event(w http.ResponseWriter, r *http.Request) {
+	topic, ok := c.topicParam(w, r, "topic")
+	if !ok {
+		return
+	}
+	q := r.URL.Query()
+	from, ok := startOf(q.Get("from"))
+	if !ok || q.Get("at") == "" {
+		c.notFound(w, r)
+		return
+	}
+	f := form(q.Get("as"))
+	key := strings.Join([]string{topic, string(from), q.Get("at"), string(f)}, "\x01")
+	body, err := reading(r.Context(), c, key, func(ctx context.Context) (*eventPage, error) {
+		m, err := c.browse(topic).at(ctx, from, q.Get("at"))
+		if err != nil {
+			return nil, err
+		}
+		e := c.redact.EventOf(m)
+		return newEventPage(topic, &e, f), nil
+	})
+	if err != nil {
+		c.fail(w, r, "Event of "+topic, err)
+		return
+	}
+	here := url.Values{"topic": {topic}, "from": {string(from)}, "at": {q.Get("at")}}
+	shown := *body // it is shared
+	for _, f := range []form{asJSON, asText, asHex} {
+		here.Set("as", string(f))
+		shown.Forms = append(shown.Forms, formLink{f, "event?" + here.Encode(), f == body.Payload.Form})
+	}
+	c.render(w, r, http.StatusOK, "event", &page{Title: "Event of " + topic, Body: &shown})
+}
+
+// at returns the message at a position, which is soon after from.
+func (b *browser) at(ctx context.Context, from backend.Start, position string) (*backend.Message, error) {
+	read := b.reader(from)
+	for range 3 { // the event is the first one, if nobody has changed the link
+		ms, err := read.Next(ctx, 1)
+		if err != nil {
+			return nil, err
+		}
+		for i := range ms {
+			switch {
+			case ms[i].Position == position:
+				return &ms[i], nil
+			case ms[i].Position > position:
+				return nil, fmt.Errorf("event at %s: %w", position, backend.ErrGone)
+			}
+		}
+		if len(ms) == 0 {
+			break
+		}
+	}
+	return nil, fmt.Errorf("event at %s: %w", position, backend.ErrGone)
+}
+
+func newEventPage(topic string, e *eventbus.Event, f form) *eventPage {
+	p := &eventPage{Topic: topic, Event: *e, Payload: show(e.Payload, f)}
+	p.Event.Payload, p.Event.Headers = nil, nil
+	if why, ok := eventbus.DeadLetterOf(e); ok {
+		p.Letter = &why
+		if why.Stack != "" {
+			p.Stack = strings.Split(cutText(why.Stack), " | ")
+		}
+	}
+	size := 0
+	for _, h := range e.Headers {
+		h.Value = cutText(h.Value)
+		switch {
+		case p.Letter != nil && strings.HasPrefix(h.Name, letter.ReservedPrefix+"dead-"):
+		case len(p.Headers) >= mostHeaders, size > mostHeaderBytes:
+			p.More++
+		default:
+			size += len(h.Name) + len(h.Value)
+			p.Headers = append(p.Headers, h)
+		}
+	}
+	return p
+}
+
+// cutText returns the beginning of a long text.
+func cutText(s string) string {
+	if len(s) <= mostHeader {
+		return s
+	}
+	return strings.ToValidUTF8(s[:mostHeader], "") + "…"
+}
+
+// Expires returns when the event expires; zero: never.
+func (p *eventPage) Expires() time.Time {
+	if p.Event.TTL <= 0 {
+		return time.Time{}
+	}
+	return p.Event.Time.Add(p.Event.TTL)
+}

@@ -1,0 +1,32 @@
+package console
+
+import (
+	"net/http"
+
+	"github.com/seed41896749/eventbus/internal/figures"
+)
+
+// A groupPage is the page of one group.
+type groupPage struct {
+	Group *figures.Group
+	Topic *figures.Topic
+}
+
+func (c *console) group(w http.ResponseWriter, r *http.Request) {
+	topic, ok := c.topicParam(w, r, "topic")
+	if !ok {
+		return
+	}
+	name := r.URL.Query().Get("name")
+	s := c.sampler.Look(r.Context())
+	body, code := groupPage{}, http.StatusOK
+	if body.Topic = s.Topic(topic); body.Topic != nil {
+		body.Group = body.Topic.Group(name)
+	}
+	if body.Group == nil {
+		if code = http.StatusNotFound; s.Taken.IsZero() {
+			code = http.StatusServiceUnavailable
+		}
+	}
+	c.render(w, r, code, "group", &page{Title: name + " of " + topic, Live: true, Figures: s, Body: body})
+}

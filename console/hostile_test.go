@@ -1,0 +1,142 @@
+package console_test
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/console"
+	"github.com/seed41896749/eventbus/internal/letter"
+)
+
+// A liar lists a topic and a group of any name, as a broker may that other programs use.
+type liar struct {
+	*meter
+	name string
+}
+
+func (l liar) Topics(ctx context.Context) ([]string, error) {
+	all, err := l.meter.Topics(ctx)
+	return append(all, l.name), err
+}
+
+func (l liar) Groups(ctx context.Context, topic string) ([]string, error) {
+	if topic == l.name {
+		return []string{l.name}, nil
+	}
+	return l.meter.Groups(ctx, topic)
+}
+
+func (l liar) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	if topic == l.name {
+		return backend.Stats{Lag: 1}, nil
+	}
+	return l.meter.Stats(ctx, topic, group)
+}
+
+func (l liar) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
+	if topic == l.name {
+		return backend.Pause{Since: time.Now(), By: l.name, Why: l.name}, nil
+	}
+	return l.meter.Paused(ctx, topic, group)
+}
+
+// skeleton returns the elements of a page with the names of their attributes, and the paths to
+// which the page leads. Hostile data must not change it.
+func skeleton(p page) (shape []string) {
+	for _, e := range p.elements {
+		names := []string{e.name}
+		for name := range e.attrs {
+			if name != "aria-current" { // the best form of a payload depends on it
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names[1:])
+		for _, name := range []string{"href", "src", "action"} {
+			if to, ok := e.attrs[name]; ok {
+				u, err := url.Parse(to)
+				require.NoError(p.t, err)
+				names = append(names, u.Scheme+":"+u.Host+u.Path)
+			}
+		}
+		shape = append(shape, strings.Join(names, " "))
+	}
+	return shape
+}
+
+// shapes returns the skeletons of all pages about events with this text in each place.
+func shapes(t *testing.T, text string) (all [][]string) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(5 * time.Minute)
+		m := newMeter(t)
+		attach(t, m, "orders", "billing")
+		require.NoError(t, m.Publish(t.Context(), []*backend.Message{
+			{Topic: "orders", ID: text, Key: text, Payload: []byte("(" + text + ")"), Headers: backend.Headers{
+				{Name: "h" + text, Value: text}, {Name: "ce-type", Value: text}, {Name: "ce-source", Value: text}, {Name: "ce-subject", Value: text}, {Name: "content-type", Value: text},
+			}},
+			{Topic: "orders.dlq", ID: text, Key: text, Payload: []byte("(" + text + ")"), Headers: backend.Headers{
+				{Name: letter.Reason, Value: "r" + text},
+				{Name: letter.Error, Value: text},
+				{Name: letter.ErrorClass, Value: text},
+				{Name: letter.Group, Value: text},
+				{Name: letter.Topic, Value: text},
+				{Name: letter.ID, Value: text},
+				{Name: letter.Position, Value: text},
+				{Name: letter.Stack, Value: "s" + strings.ReplaceAll(text, " | ", "")},
+			}},
+		}))
+		v := visit(t, liar{m, "n" + text}, console.Options{Redact: func(string, *eventbus.Event) {}})
+		q := url.QueryEscape(text)
+		for _, at := range []string{
+			"", "?q=n" + q + "&status=" + q, "topic?name=orders", "topic?name=orders.dlq", "letters?topic=orders.dlq", "letters?topic=orders.dlq&group=x" + q,
+			"topic?name=orders&id=x" + q + "&key=" + q + "&type=" + q + "&header=" + q + "&value=" + q, "topic?name=orders&from=x" + q, "topic?name=orders&since=x" + q,
+			"topic?name=x%20" + q, "group?topic=orders&name=x" + q, "event?topic=orders&from=after+" + q + "x&at=x" + q, "event?topic=orders&from=&at=x" + q,
+		} {
+			_, body := v.answer(at)
+			p := parse(t, body)
+			all = append(all, skeleton(p))
+			for _, a := range p.all("a") {
+				if strings.HasPrefix(a.attrs["href"], "event?") {
+					for _, as := range []string{"&as=text", "&as=hex", "&as=" + q} {
+						_, body := v.answer(a.attrs["href"] + as)
+						all = append(all, skeleton(parse(t, body)))
+					}
+				}
+			}
+		}
+	})
+	return all
+}
+
+// Names, payloads, headers and the query never become markup, and no page leads elsewhere.
+func FuzzHostile(f *testing.F) {
+	for _, text := range []string{
+		"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "' onfocus=alert(1) autofocus '", "javascript:alert(1)", "</pre></td></table><form action=//evil>",
+		"<!--", "]]>", "&lt;b&gt;", "{{.}}", "\x00", "\xff\xfe", "\u202egpj", "\u2028", "\ufffe\uffff", "data:text/html,<b>", "//evil.example/", "..", "../../", "a b&c=d#e?f", "%00%0a%3cb%3e", "\r\n\r\nHTTP/1.1 200 OK",
+		strings.Repeat("<b>", 60),
+	} {
+		f.Add(text)
+	}
+	var plain [][]string // the pages about harmless text
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 1000 {
+			t.Skip("the query has a bound")
+		}
+		if plain == nil {
+			plain = shapes(t, "plain")
+		}
+		got := shapes(t, "x"+text)
+		require.Len(t, got, len(plain))
+		for i := range plain {
+			require.Equal(t, plain[i], got[i], "page %d", i)
+		}
+	})
+}

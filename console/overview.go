@@ -1,0 +1,96 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed41896749/eventbus/internal/figures"
+)
+
+// mostGroups is the most groups of one overview page.
+const mostGroups = 200
+
+// An overview is the first page: all groups, the ones in trouble first.
+type overview struct {
+	Query   string
+	Status  string
+	Chips   []chip
+	Groups  []*figures.Group
+	Lonely  []*figures.Topic // without a group
+	Letters []*figures.Letters
+	Found   int    // groups that match
+	Next    string // URL of the next groups; empty: these are the last
+	Beyond  int    // groups without figures
+	Total   int
+}
+
+// A chip is a status and the number of its groups.
+type chip struct {
+	Status  figures.Status
+	N       int
+	URL     string
+	Current bool
+}
+
+func (c *console) overview(w http.ResponseWriter, r *http.Request) {
+	s := c.sampler.Look(r.Context())
+	q := r.URL.Query()
+	first, _ := strconv.Atoi(q.Get("first")) // another text means the first page
+	o := newOverview(s, q.Get("q"), q.Get("status"), max(first, 0))
+	c.render(w, r, http.StatusOK, "overview", &page{Title: "Overview", Live: true, Figures: s, Body: o})
+}
+
+func newOverview(s *figures.Snapshot, query, status string, first int) *overview {
+	o := &overview{Query: query, Status: status, Beyond: s.Beyond}
+	n := map[figures.Status]int{}
+	matches := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), strings.ToLower(query)) })
+	}
+	for _, t := range s.Topics {
+		if len(t.Groups) == 0 && t.Letters == nil && status == "" && matches(t.Name) && (t.Exists || len(t.Partitions) > 0) {
+			o.Lonely = append(o.Lonely, t)
+		}
+		if t.Letters != nil && status == "" && matches(t.Name) {
+			o.Letters = append(o.Letters, t.Letters)
+		}
+	}
+	for _, g := range s.Groups() {
+		n[g.Status]++
+		o.Total++
+		if (status == "" || g.Status.String() == status) && matches(g.Topic, g.Name) {
+			o.Groups = append(o.Groups, g)
+		}
+	}
+	for _, st := range figures.Statuses {
+		if n[st] > 0 || st.String() == status {
+			o.Chips = append(o.Chips, chip{st, n[st], overviewURL(query, st.String(), 0), st.String() == status})
+		}
+	}
+	slices.SortStableFunc(o.Letters, func(a, b *figures.Letters) int { return -cmp.Compare(a.N, b.N) })
+	o.Found = len(o.Groups)
+	o.Groups = o.Groups[min(first, o.Found):]
+	if len(o.Groups) > mostGroups {
+		o.Groups, o.Next = o.Groups[:mostGroups], overviewURL(query, status, first+mostGroups)
+	}
+	o.Lonely = o.Lonely[:min(len(o.Lonely), mostGroups)]
+	o.Letters = o.Letters[:min(len(o.Letters), mostGroups)]
+	return o
+}
+
+func overviewURL(query, status string, first int) string {
+	v := url.Values{}
+	if query != "" {
+		v.Set("q", query)
+	}
+	if status != "" {
+		v.Set("status", status)
+	}
+	if first > 0 {
+		v.Set("first", strconv.Itoa(first))
+	}
+	return "./?" + v.Encode()
+}

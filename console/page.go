@@ -1,0 +1,109 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/pages"
+)
+
+// A page is the data of a template.
+type page struct {
+	Title   string
+	Version string // of the assets
+	Live    bool   // the script renews the parts that are live
+	Now     time.Time
+	Figures *figures.Snapshot // nil: the page has none
+	Body    any
+}
+
+// partHeader is a header of requests that renew the figures of a page, without the events.
+const partHeader = "Eventbus-Part"
+
+func isPart(r *http.Request) bool { return r.Header.Get(partHeader) != "" }
+
+// render writes a page.
+func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name string, p *page) {
+	p.Version, p.Now = c.version, time.Now()
+	var body bytes.Buffer
+	if err := c.pages[name].ExecuteTemplate(&body, "base.html", p); err != nil {
+		panic(err) // the template does not fit its data
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	write(w, r, code, body.Bytes())
+}
+
+// A failure says why a page has no content.
+type failure struct {
+	Text string
+	Hint string
+}
+
+// fail writes a page with an error.
+func (c *console) fail(w http.ResponseWriter, r *http.Request, title string, err error) {
+	code, f := failureOf(err)
+	c.render(w, r, code, "failure", &page{Title: title, Body: f})
+}
+
+var errNotFound = errors.New("there is no such page")
+
+func (c *console) notFound(w http.ResponseWriter, r *http.Request) {
+	c.fail(w, r, "Not found", errNotFound)
+}
+
+// failureOf explains an error, and returns the status of its answer.
+func failureOf(err error) (int, failure) {
+	f := failure{Text: err.Error()}
+	switch {
+	case errors.Is(err, errNotFound):
+		return http.StatusNotFound, f
+	case errors.Is(err, backend.ErrGone):
+		f.Hint = "The topic or the event no longer exists."
+		return http.StatusNotFound, f
+	case errors.Is(err, errors.ErrUnsupported):
+		f.Hint = "This backend cannot do that."
+		return http.StatusNotImplemented, f
+	case errors.Is(err, pages.ErrSpent):
+		f.Hint = "This request would read too many events, or too large ones. Browse the oldest events first, or from a time."
+		return http.StatusServiceUnavailable, f
+	case errors.Is(err, backend.ErrDenied):
+		f.Hint = "The broker does not allow this user to read here."
+		return http.StatusForbidden, f
+	case errors.Is(err, backend.ErrRefused):
+		f.Hint = "The place in the address of this page is none of the topic."
+		return http.StatusBadRequest, f
+	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
+		f.Hint = "The broker does not answer. Try again in a moment."
+		return http.StatusServiceUnavailable, f
+	}
+	return http.StatusInternalServerError, f
+}
+
+// A table is the data of the table of groups.
+type table struct {
+	Caption string
+	Groups  []*figures.Group
+	now     time.Time
+}
+
+// Table returns the data of a table of groups.
+func (p *page) Table(caption string, groups []*figures.Group) table {
+	return table{caption, groups, p.Now}
+}
+
+// At returns a group with the time of the table.
+func (t table) At(g *figures.Group) dated { return dated{g, t.now} }
+
+// At returns a group with the time of the page.
+func (p *page) At(g *figures.Group) dated { return dated{g, p.Now} }
+
+// A dated is a group and the time of a page, from which ages count.
+type dated struct {
+	Group *figures.Group
+	Now   time.Time
+}

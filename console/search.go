@@ -1,0 +1,112 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/pages"
+)
+
+// A search chooses events. An empty field matches all events.
+type search struct {
+	ID, Key, Type string
+	Header, Value string        // a name, and the value of that header, or any value
+	Kind          *figures.Kind // all of it must match; nil: any
+}
+
+// searchOf returns the search of a request.
+func searchOf(q url.Values) search {
+	s := search{
+		ID: q.Get("id"), Key: q.Get("key"), Type: q.Get("type"),
+		Header: strings.TrimSpace(q.Get("header")), Value: q.Get("value"),
+	}
+	if q.Has("kind") {
+		s.Kind = &figures.Kind{Topic: q.Get("of"), Group: q.Get("group"), Reason: q.Get("reason"), ErrorClass: q.Get("class"), Type: q.Get("etype")}
+	}
+	return s
+}
+
+func (s *search) values() url.Values {
+	v := url.Values{}
+	for name, value := range map[string]string{"id": s.ID, "key": s.Key, "type": s.Type, "header": s.Header, "value": s.Value} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	if k := s.Kind; k != nil {
+		v.Set("kind", "1")
+		for name, value := range map[string]string{"of": k.Topic, "group": k.Group, "reason": k.Reason, "class": k.ErrorClass, "etype": k.Type} {
+			v.Set(name, value)
+		}
+	}
+	return v
+}
+
+func (s *search) empty() bool {
+	return s.ID+s.Key+s.Type+s.Header+s.Value == "" && s.Kind == nil
+}
+
+func (s *search) matches(e *eventbus.Event) bool {
+	why, kind, dead := figures.KindOf(e)
+	return (s.ID == "" || e.ID == s.ID || dead && why.ID == s.ID) &&
+		(s.Key == "" || e.Key == s.Key) && (s.Type == "" || e.Type == s.Type) &&
+		s.matchesHeader(e.Headers) && (s.Kind == nil || dead && *s.Kind == kind)
+}
+
+func (s *search) matchesHeader(h eventbus.Headers) bool {
+	if s.Header == "" {
+		if s.Value == "" {
+			return true
+		}
+		for i := range h {
+			if h[i].Value == s.Value {
+				return true
+			}
+		}
+		return false
+	}
+	v, ok := h.Lookup(s.Header)
+	return ok && (s.Value == "" || v == s.Value)
+}
+
+// A finding is the outcome of a search in one request.
+type finding struct {
+	rows []row
+	read int           // events that were read
+	next backend.Start // where to continue
+	done bool          // the topic has no further events
+}
+
+// find looks for events from a place on, until a page is full or the bounds are reached.
+func (b *browser) find(ctx context.Context, s *search, from backend.Start) (f finding, err error) {
+	read := b.reader(from)
+	f.next = from
+	for {
+		ms, err := read.Next(ctx, pages.MostPage)
+		switch {
+		case errors.Is(err, pages.ErrSpent) && f.read > 0:
+			return f, nil
+		case err != nil:
+			return f, err
+		case len(ms) == 0:
+			f.done = true
+			return f, nil
+		}
+		for i := range ms {
+			f.read++
+			e := b.redact.EventOf(&ms[i])
+			if s.matches(&e) {
+				f.rows = append(f.rows, rowOf(&e, f.next))
+			}
+			f.next = backend.StartAfter(ms[i].Position)
+			if len(f.rows) == pageRows {
+				return f, nil
+			}
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/moment"
+	"github.com/seed41896749/eventbus/internal/partition"
+)
+
+// A topicPage is the page of one topic: its groups, and some of its events.
+type topicPage struct {
+	Name   string
+	Topic  *figures.Topic // nil: not in the figures
+	Events *events        // nil: a request for the figures only
+	Chosen int            // the partition whose events are shown; -1: the topic itself
+}
+
+// events are the part of a page that lists events.
+type events struct {
+	Source  string // the topic that is read: a partition, or the topic of the page
+	Search  search
+	Found   bool   // the rows are results of a search
+	Oldest  bool   // oldest first
+	Since   string // the time from which on the rows are, as given
+	Rows    []row
+	Read    int    // events that the search has read in this request
+	Older   string // URLs; empty: there are none
+	Newer   string
+	Next    string // where a search continues
+	Failure *failure
+	Hidden  url.Values // parameters that a form keeps
+}
+
+// Link returns the URL of the event of a row.
+func (e *events) Link(r row) string { return r.link(e.Source) }
+
+func (c *console) topic(w http.ResponseWriter, r *http.Request) {
+	name, ok := c.topicParam(w, r, "name")
+	if !ok {
+		return
+	}
+	s := c.sampler.Look(r.Context())
+	body := &topicPage{Name: name, Topic: s.Topic(name), Chosen: -1}
+	code := http.StatusOK
+	if !isPart(r) {
+		var parts []int
+		if body.Topic != nil {
+			parts = body.Topic.Partitions
+		}
+		body.Chosen = chosen(r.URL.Query(), parts, body.Topic)
+		code, body.Events = c.list(r, listing{page: "topic", param: "name", topic: name, number: body.Chosen, parts: parts})
+	}
+	c.render(w, r, code, "topic", &page{Title: "Topic " + name, Live: true, Figures: s, Body: body})
+}
+
+// chosen returns the partition of a request: the one in its query or, without, the first one of a
+// topic that has no events of its own.
+func chosen(q url.Values, parts []int, t *figures.Topic) int {
+	if n, err := strconv.Atoi(q.Get("partition")); err == nil && n >= -1 && n < partition.Most {
+		return n
+	}
+	if len(parts) > 0 && !t.Exists {
+		return parts[0]
+	}
+	return -1
+}
+
+// A listing says of which topic a page lists events.
+type listing struct {
+	page, param string // of the URL
+	topic       string
+	number      int   // the partition; -1: none
+	parts       []int // all partitions, through which a search continues
+}
+
+func (l *listing) source() string {
+	if l.number < 0 {
+		return l.topic
+	}
+	return partition.Topic(l.topic, l.number)
+}
+
+// url returns the URL of the page with other parameters.
+func (l *listing) url(number int, more url.Values) string {
+	v := url.Values{}
+	for name, values := range more {
+		v[name] = values
+	}
+	v.Set(l.param, l.topic)
+	if number >= 0 {
+		v.Set("partition", strconv.Itoa(number))
+	}
+	return l.page + "?" + v.Encode() + "#events"
+}
+
+// list reads the events that a request asks for. It returns the status of the answer.
+func (c *console) list(r *http.Request, l listing) (int, *events) {
+	q := r.URL.Query()
+	e := &events{Source: l.source(), Search: searchOf(q), Oldest: q.Get("order") == "oldest", Since: q.Get("since"), Hidden: url.Values{l.param: {l.topic}}}
+	if l.number >= 0 {
+		e.Hidden.Set("partition", strconv.Itoa(l.number))
+	}
+	from, ok := startOf(q.Get("from"))
+	if e.Since != "" && ok && from == backend.StartEarliest {
+		if from, ok = since(e.Since); ok {
+			e.Oldest = true
+		}
+	}
+	if !ok {
+		e.Failure = &failure{Text: fmt.Sprintf("%q is no time", short(q.Get("from")+e.Since)), Hint: "Write a time such as 2026-01-31T08:00:00Z, or 2h ago."}
+		return http.StatusBadRequest, e
+	}
+	e.Found = !e.Search.empty()
+	key := strings.Join([]string{e.Source, string(from), q.Get("before"), strconv.FormatBool(e.Oldest), e.Search.values().Encode()}, "\x00")
+	read, err := reading(r.Context(), c, key, func(ctx context.Context) (events, error) {
+		some := *e
+		err := c.fill(ctx, &some, &l, from, q.Get("before"))
+		return some, err
+	})
+	if err != nil {
+		code, f := failureOf(err)
+		e.Failure = &f
+		return code, e
+	}
+	read.Since, read.Hidden = e.Since, e.Hidden
+	return http.StatusOK, &read
+}
+
+// since returns the Start of a time that people write.
+func since(text string) (backend.Start, bool) {
+	now := time.Now()
+	t, ok := moment.Parse(text, now)
+	if d, err := time.ParseDuration(text); !ok && err == nil {
+		t, ok = now.Add(-d), true
+	}
+	return backend.StartAt(t), ok
+}
+
+// fill reads events, and sets the rows and the links of e.
+func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.Start, before string) error {
+	b := c.browse(e.Source)
+	switch {
+	case e.Found:
+		f, err := b.find(ctx, &e.Search, from)
+		if err != nil {
+			return err
+		}
+		e.Rows, e.Read = f.rows, f.read
+		v := e.Search.values()
+		if !f.done {
+			v.Set("from", string(f.next))
+			e.Next = l.url(l.number, v)
+		} else if i := slices.Index(l.parts, l.number); i+1 < len(l.parts) {
+			e.Next = l.url(l.parts[i+1], v)
+		}
+	case e.Oldest:
+		s, err := b.forward(ctx, from, "", pageRows)
+		if err != nil {
+			return err
+		}
+		e.Rows = s.rows
+		if s.full {
+			e.Newer = l.url(l.number, url.Values{"order": {"oldest"}, "from": {string(backend.StartAfter(s.rows[len(s.rows)-1].Position))}})
+		}
+	default:
+		rows, more, err := b.newest(ctx, before)
+		if err != nil {
+			return err
+		}
+		if more && len(rows) > 0 {
+			e.Older = l.url(l.number, url.Values{"before": {rows[0].Position}})
+		}
+		slices.Reverse(rows)
+		e.Rows = rows
+	}
+	return nil
+}
+
+// PartURL returns the URL of the events of a partition.
+func (p *topicPage) PartURL(number int) string {
+	l := listing{page: "topic", param: "name", topic: p.Name}
+	return l.url(number, nil)
+}
+
+// OrderURL returns the URL of the first events in an order: newest or oldest.
+func (p *topicPage) OrderURL(order string) string {
+	l := listing{page: "topic", param: "name", topic: p.Name}
+	return l.url(p.Chosen, url.Values{"order": {order}})
+}

@@ -1,0 +1,144 @@
+package console
+
+import (
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/seed41896749/eventbus/internal/figures"
+)
+
+// words are the functions of the templates.
+var words = template.FuncMap{
+	"age":    age,
+	"when":   when,
+	"count":  figure,
+	"bytes":  size,
+	"plain":  printable,
+	"short":  short,
+	"long":   func(s string) string { return printable(cutText(s)) },
+	"value":  value,
+	"class":  cssClass,
+	"spark":  newSpark,
+	"plural": plural,
+
+	"topicURL":        topicURL,
+	"groupURL":        groupURL,
+	"lettersURL":      lettersURL,
+	"groupLettersURL": groupLettersURL,
+	"classURL":        classURL,
+}
+
+// age returns the time from t to now as text, in its two greatest units.
+func age(t, now time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	d := max(now.Sub(t), 0) // the clock of the broker may be ahead
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%dd %dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh %dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= time.Minute:
+		return fmt.Sprintf("%dm %ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
+
+// when returns a time for people, in UTC, because operators compare it with logs.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000 UTC")
+}
+
+// figure returns a number with its digits in groups of three, or "unknown".
+func figure(c figures.Count) string {
+	if !c.Known() {
+		return "unknown"
+	}
+	text := c.String()
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "\u202f" + text[i:]
+	}
+	return text
+}
+
+// size returns a number of bytes for people.
+func size(n int) string {
+	switch {
+	case n < 10_000:
+		return strconv.Itoa(n) + " B"
+	case n < 10<<20:
+		return strconv.Itoa(n>>10) + " KiB"
+	}
+	return strconv.Itoa(n>>20) + " MiB"
+}
+
+// plural returns a number and its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+// printable returns s with an escape in place of each character that is not seen, such as one that
+// reverses the direction of the text. It keeps line ends.
+func printable(s string) string {
+	if strings.IndexFunc(s, hidden) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case !hidden(r):
+			b.WriteRune(r)
+		case r == unicode.ReplacementChar && !strings.HasPrefix(s[i:], string(unicode.ReplacementChar)):
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool {
+	return r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == unicode.ReplacementChar
+}
+
+// value returns s for a field of a form, without characters that HTML cannot have.
+func value(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r&0xfffe == 0xfffe {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
+}
+
+// mostShort is the most bytes of a text in a table.
+const mostShort = 120
+
+// short returns the beginning of a text in one line, for a table.
+func short(s string) string {
+	cut := len(s) > mostShort
+	if cut {
+		s = strings.ToValidUTF8(s[:mostShort], "")
+	}
+	s = printable(strings.Join(strings.Fields(s), " "))
+	if cut {
+		s += "…"
+	}
+	return s
+}
+
+// cssClass returns the class of a status, such as "no-members".
+func cssClass(s figures.Status) string { return strings.ReplaceAll(s.String(), " ", "-") }

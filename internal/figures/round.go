@@ -1,0 +1,287 @@
+package figures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pages"
+)
+
+// The bounds of a round.
+const (
+	atOnce      = 4    // calls of the backend
+	mostGroups  = 2000 // that are described
+	mostOutages = 4    // after so many the round is given up
+	listEvery   = 10 * time.Second
+	listShare   = 20 // listing takes at most one part in so many of the time
+	listTime    = 10 // timeouts of one call, for the list of topics: Redis walks through all keys of the server
+	tallyCalls  = 40 // of Read for dead letters, in a round
+	tallyBytes  = 32 << 20
+)
+
+// memory is the knowledge that stays from one round to the next.
+type memory struct {
+	list    []*listed
+	beyond  int       // groups beyond mostGroups
+	due     time.Time // when to list again
+	trails  map[groupName]*trail
+	tallies map[string]*tally
+	first   int // the tally whose turn it is
+	rounds  int
+}
+
+type groupName struct{ topic, group string }
+
+func newMemory() memory {
+	return memory{trails: map[groupName]*trail{}, tallies: map[string]*tally{}}
+}
+
+// A listed is a topic of the backend with its groups, and their figures of this round.
+type listed struct {
+	topic  string
+	groups []*measured
+	err    error
+}
+
+type measured struct {
+	name  string
+	pause *backend.Pause
+	stats Stats
+	gone  bool
+	err   error
+}
+
+// A round asks the backend about all groups once.
+type round struct {
+	*Sampler
+	now     time.Time
+	calls   atomic.Int64
+	outages atomic.Int64
+}
+
+// round takes a Snapshot. It returns the number of calls too.
+func (s *Sampler) round(ctx context.Context) (*Snapshot, int64) {
+	r := &round{Sampler: s, now: time.Now()}
+	s.memory.rounds++
+	snapshot, err := r.take(ctx)
+	if err != nil {
+		snapshot = &Snapshot{Err: err}
+	}
+	snapshot.Tried = time.Now()
+	return snapshot, r.calls.Load()
+}
+
+func (r *round) take(ctx context.Context) (*Snapshot, error) {
+	err := r.call(ctx, func(ctx context.Context) error { return backend.Ping(ctx, r.backend) })
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return nil, err
+	}
+	if !r.now.Before(r.memory.due) {
+		if err := r.listAll(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.measure(ctx); err != nil {
+		return nil, err
+	}
+	letters, err := r.count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.assemble(letters), nil
+}
+
+// call calls f, one call of the backend, with a timeout. A panic of the driver becomes an error,
+// because the program must not end by it.
+func (r *round) call(ctx context.Context, f func(context.Context) error) error {
+	return r.callFor(ctx, r.options.Timeout, f)
+}
+
+func (r *round) callFor(ctx context.Context, d time.Duration, f func(context.Context) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("the driver has panicked: %v", v)
+		}
+	}()
+	r.calls.Add(1)
+	return f(ctx)
+}
+
+// listAll lists the topics and their groups, with their pauses.
+func (r *round) listAll(ctx context.Context) error {
+	admin, ok := backend.As[backend.Admin](r.backend)
+	if !ok {
+		return errors.New("this backend cannot list its topics")
+	}
+	began := time.Now()
+	var names []string
+	err := r.callFor(ctx, listTime*r.options.Timeout, func(ctx context.Context) (err error) { names, err = admin.Topics(ctx); return err })
+	if err != nil {
+		return err
+	}
+	all := make([]*listed, len(names))
+	err = r.each(len(all), func(i int) error {
+		t := &listed{topic: names[i]}
+		all[i] = t
+		t.err = r.call(ctx, func(ctx context.Context) error {
+			groups, err := admin.Groups(ctx, t.topic)
+			for _, g := range groups {
+				t.groups = append(t.groups, &measured{name: g})
+			}
+			return err
+		})
+		return t.err
+	})
+	if err != nil {
+		return err
+	}
+	r.memory.list, r.memory.beyond = bounded(slices.DeleteFunc(all, func(t *listed) bool { return errors.Is(t.err, backend.ErrGone) }))
+	if err := r.pauses(ctx); err != nil {
+		return err
+	}
+	r.memory.due = r.now.Add(max(listEvery, listShare*time.Since(began)))
+	return nil
+}
+
+// bounded removes the groups beyond mostGroups, and returns their number.
+func bounded(all []*listed) ([]*listed, int) {
+	left, beyond := mostGroups, 0
+	for _, t := range all {
+		n := min(len(t.groups), left)
+		left, beyond = left-n, beyond+len(t.groups)-n
+		t.groups = t.groups[:n]
+	}
+	return all, beyond
+}
+
+// pauses asks for the pauses of all groups. A pause that cannot be told is none.
+func (r *round) pauses(ctx context.Context) error {
+	pauser, ok := backend.As[backend.Pauser](r.backend)
+	if !ok {
+		return nil
+	}
+	return r.eachGroup(func(t *listed, g *measured) error {
+		return r.call(ctx, func(ctx context.Context) error {
+			p, err := pauser.Paused(ctx, t.topic, g.name)
+			if err == nil && !p.Since.IsZero() {
+				g.pause = &p
+			}
+			return err
+		})
+	})
+}
+
+// measure asks for the figures of all groups.
+func (r *round) measure(ctx context.Context) error {
+	return r.eachGroup(func(t *listed, g *measured) error {
+		g.stats, g.err, g.gone = untold, nil, false
+		err := r.call(ctx, func(ctx context.Context) error {
+			s, err := backend.StatsOf(ctx, r.backend, t.topic, g.name)
+			if err == nil {
+				g.stats = statsOf(s)
+			}
+			return err
+		})
+		switch {
+		case errors.Is(err, backend.ErrGone):
+			g.gone = true
+		case !errors.Is(err, errors.ErrUnsupported):
+			g.err = err
+		}
+		return g.err
+	})
+}
+
+func (r *round) eachGroup(f func(*listed, *measured) error) error {
+	type one struct {
+		t *listed
+		g *measured
+	}
+	var all []one
+	for _, t := range r.memory.list {
+		for _, g := range t.groups {
+			all = append(all, one{t, g})
+		}
+	}
+	return r.each(len(all), func(i int) error { return f(all[i].t, all[i].g) })
+}
+
+// each calls f for 0 to n-1, a few at a time. An error of f is of no concern, unless it is an outage:
+// after a few outages, and with none of the calls without one, each stops with the error.
+func (r *round) each(n int, f func(i int) error) error {
+	var workers sync.WaitGroup
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	for range min(atOnce, n) {
+		workers.Go(func() {
+			for i := next.Add(1) - 1; int(i) < n && failed.Load() == nil; i = next.Add(1) - 1 {
+				if err := f(int(i)); err != nil && isOutage(err) && r.outages.Add(1) > mostOutages {
+					failed.Store(&err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// count counts dead letters, for a bounded part of the round. The topics take turns.
+func (r *round) count(ctx context.Context) (map[string]*Letters, error) {
+	names := r.letterTopics()
+	m, found := &r.memory, map[string]*Letters{}
+	for name := range m.tallies {
+		if !slices.Contains(names, name) {
+			delete(m.tallies, name)
+		}
+	}
+	left := &pages.Bounds{Calls: tallyCalls, Events: tallyCalls * 100, Bytes: tallyBytes}
+	m.first++
+	for i := range names {
+		name := names[(m.first+i)%len(names)]
+		t := m.tallies[name]
+		if t == nil {
+			t = &tally{topic: name, redact: r.options.Redact}
+			m.tallies[name] = t
+		}
+		letters, err := t.step(ctx, r.backend, r.options.Timeout, left, r.now)
+		switch {
+		case err == nil:
+		case isOutage(err) && r.outages.Add(1) > mostOutages:
+			return nil, err
+		default:
+			letters = &Letters{Topic: name, Unknown: true}
+		}
+		found[name] = letters
+	}
+	r.calls.Add(int64(tallyCalls - left.Calls))
+	return found, nil
+}
+
+// letterTopics returns the names of the topics whose letters are counted.
+func (r *round) letterTopics() (names []string) {
+	for _, t := range r.memory.list {
+		if isLetters(t.topic) {
+			names = append(names, t.topic)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, at := range r.wanted {
+		if r.now.Sub(at) <= r.options.Idle && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,524 @@
+package figures_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/partition"
+)
+
+// A meter counts the calls of a backend in memory, and fails them while err is set.
+type meter struct {
+	*inmemory.Backend
+	calls, read atomic.Int64
+	now, most   atomic.Int64 // calls under way
+
+	mu  sync.Mutex
+	err error // of all calls
+}
+
+func newMeter(t *testing.T) *meter {
+	b := inmemory.New(inmemory.Options{})
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return &meter{Backend: b}
+}
+
+func (m *meter) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+// call counts a call, which takes a millisecond.
+func (m *meter) call(ctx context.Context) error {
+	m.calls.Add(1)
+	m.most.Store(max(m.most.Load(), m.now.Add(1)))
+	defer m.now.Add(-1)
+	select {
+	case <-time.After(time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+func (m *meter) Ping(ctx context.Context) error { return m.call(ctx) }
+
+func (m *meter) Topics(ctx context.Context) ([]string, error) {
+	if err := m.call(ctx); err != nil {
+		return nil, err
+	}
+	return m.Backend.Topics(ctx)
+}
+
+func (m *meter) Groups(ctx context.Context, topic string) ([]string, error) {
+	if err := m.call(ctx); err != nil {
+		return nil, err
+	}
+	return m.Backend.Groups(ctx, topic)
+}
+
+func (m *meter) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	if err := m.call(ctx); err != nil {
+		return backend.Stats{}, err
+	}
+	return m.Backend.Stats(ctx, topic, group)
+}
+
+func (m *meter) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
+	if err := m.call(ctx); err != nil {
+		return backend.Pause{}, err
+	}
+	return m.Backend.Paused(ctx, topic, group)
+}
+
+func (m *meter) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
+	if err := m.call(ctx); err != nil {
+		return nil, err
+	}
+	ms, err := m.Backend.Read(ctx, topic, from, limit)
+	m.read.Add(int64(len(ms)))
+	return ms, err
+}
+
+func publish(t *testing.T, b backend.Backend, topic string, n int) {
+	t.Helper()
+	for i := range n {
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: topic, ID: fmt.Sprint(topic, i)}}))
+	}
+}
+
+// attach adds a member to a group; it leaves with the test.
+func attach(t *testing.T, b backend.Backend, topic, group string) backend.Source {
+	t.Helper()
+	s, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func bury(t *testing.T, b backend.Backend, topic, group, class string, n int) {
+	t.Helper()
+	for range n {
+		m := &backend.Message{Topic: topic}
+		for name, value := range map[string]string{
+			letter.Reason: "exhausted", letter.Group: group, letter.ErrorClass: class, letter.Error: "no " + class, letter.Topic: "orders",
+			letter.LastAttempt: time.Now().Format(time.RFC3339Nano),
+		} {
+			m.Headers.Set(name, value)
+		}
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+	}
+}
+
+// watch looks each second for d, and returns the last figures.
+func watch(t *testing.T, s *figures.Sampler, d time.Duration) (last *figures.Snapshot) {
+	t.Helper()
+	for range d/time.Second + 1 {
+		last = s.Look(t.Context())
+		time.Sleep(time.Second)
+	}
+	return last
+}
+
+// inBubble runs a test in a bubble. Goroutines of a sampler must have ended five minutes later.
+func inBubble(t *testing.T, test func(t *testing.T, m *meter)) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(5 * time.Minute)
+		test(t, newMeter(t))
+	})
+}
+
+func TestFigures(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "audit")
+		source := attach(t, m, "orders", "billing")
+		publish(t, m, "orders", 5)
+		_, err := source.Receive(t.Context(), 2, 0)
+		require.NoError(t, err)
+		publish(t, m, "logs", 1)
+		bury(t, m, "orders.dlq", "billing", "timeout", 3)
+		require.NoError(t, m.Pause(t.Context(), "orders", "audit", backend.Pause{By: "ann"}))
+
+		s := figures.NewSampler(m, figures.Options{}).Look(t.Context())
+		require.NoError(t, s.Err)
+		require.Len(t, s.Topics, 3)
+		billing := s.Topic("orders").Group("billing")
+		require.Equal(t, []figures.Count{5, 3, 2, 0, 1}, []figures.Count{billing.Depth, billing.Lag, billing.InFlight, billing.Delayed, billing.Members})
+		require.Equal(t, "3", billing.Dead.String())
+		require.Equal(t, figures.OK, billing.Status)
+		audit := s.Topic("orders").Group("audit")
+		require.Equal(t, figures.Paused, audit.Status)
+		require.Equal(t, "ann", audit.Pause.By)
+		require.Equal(t, "0", audit.Dead.String(), "a letter belongs to the group that failed")
+		require.Empty(t, s.Topic("logs").Groups)
+		require.Equal(t, figures.Count(backend.Unknown), s.Topic("logs").Depth, "nobody counts the events of a topic without a group")
+		require.Nil(t, s.Topic("nowhere"))
+	})
+}
+
+// However many look, a round costs the same.
+func TestManyLookersCostAsMuchAsOne(t *testing.T) {
+	cost := func(lookers int) (calls int64) {
+		inBubble(t, func(t *testing.T, m *meter) {
+			for i := range 5 {
+				attach(t, m, fmt.Sprint("topic", i), "g")
+			}
+			s := figures.NewSampler(m, figures.Options{})
+			var all sync.WaitGroup
+			for range lookers {
+				all.Go(func() { watch(t, s, time.Minute) })
+			}
+			all.Wait()
+			calls = m.calls.Load()
+			require.LessOrEqual(t, m.most.Load(), int64(4), "calls at the same time")
+		})
+		return calls
+	}
+	one := cost(1)
+	require.Greater(t, one, int64(30*6))
+	require.Equal(t, one, cost(10))
+}
+
+// The sampler rests half a minute after the last look, with its goroutine, and wakes with the next.
+func TestNobodyLooks(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		s := figures.NewSampler(m, figures.Options{})
+		time.Sleep(time.Minute)
+		require.Zero(t, m.calls.Load(), "nobody has looked yet")
+		first := s.Look(t.Context())
+		time.Sleep(35 * time.Second)
+		calls := m.calls.Load()
+		time.Sleep(time.Hour)
+		require.Equal(t, calls, m.calls.Load())
+
+		publish(t, m, "orders", 7)
+		second := s.Look(t.Context())
+		require.Equal(t, figures.Count(7), second.Topic("orders").Group("billing").Lag, "the figures after a rest are new")
+		require.Greater(t, second.Taken.Sub(first.Taken), time.Hour)
+	})
+}
+
+// The goroutine ends soon after the backend was closed, although somebody looks.
+func TestTheBackendWasClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeter(t)
+		s := figures.NewSampler(m, figures.Options{})
+		s.Look(t.Context())
+		m.fail(backend.ErrClosed)
+		time.Sleep(3 * time.Second)
+		require.ErrorIs(t, s.Look(t.Context()).Err, backend.ErrClosed)
+	})
+}
+
+// Very many groups are asked about less often.
+func TestCallsASecond(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		for i := range 300 {
+			attach(t, m, fmt.Sprint("topic", i/3), fmt.Sprint("group", i%3))
+		}
+		s := figures.NewSampler(m, figures.Options{})
+		watch(t, s, 10*time.Minute)
+		require.Less(t, float64(m.calls.Load())/600, 101.0, "calls a second")
+		require.Greater(t, m.calls.Load(), int64(300*60), "and still often enough")
+	})
+}
+
+// While the broker is away, the figures stay, with their time, and each Look answers.
+func TestOutage(t *testing.T) {
+	for _, err := range []error{fmt.Errorf("dial: %w", backend.ErrUnavailable), backend.ErrUnknownOutcome, backend.ErrClosed} {
+		inBubble(t, func(t *testing.T, m *meter) {
+			attach(t, m, "orders", "billing")
+			publish(t, m, "orders", 2)
+			s := figures.NewSampler(m, figures.Options{})
+			before := watch(t, s, 4*time.Second)
+			require.NoError(t, before.Err)
+			m.fail(err)
+			during := watch(t, s, 20*time.Second)
+			require.ErrorIs(t, during.Err, err)
+			require.Less(t, during.Taken.Sub(before.Taken), 5*time.Second)
+			require.Equal(t, figures.Count(2), during.Topic("orders").Group("billing").Lag)
+			m.fail(nil)
+			after := watch(t, s, 5*time.Second)
+			require.NoError(t, after.Err)
+			require.Greater(t, after.Taken.Sub(before.Taken), 20*time.Second)
+		})
+	}
+}
+
+// A broker that hangs makes nobody wait for long.
+func TestABrokerThatHangs(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		s := figures.NewSampler(hanging{m}, figures.Options{})
+		for range 10 {
+			began := time.Now()
+			s.Look(t.Context())
+			require.LessOrEqual(t, time.Since(began), 1500*time.Millisecond)
+			time.Sleep(time.Second)
+		}
+		require.ErrorIs(t, s.Look(t.Context()).Err, context.DeadlineExceeded)
+	})
+}
+
+type hanging struct{ *meter }
+
+func (hanging) Ping(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A slow server needs five seconds to list its topics.
+type slow struct {
+	*meter
+	lists *atomic.Int64
+}
+
+func (s slow) Topics(ctx context.Context) ([]string, error) {
+	s.lists.Add(1)
+	select {
+	case <-time.After(5 * time.Second):
+		return s.meter.Topics(ctx)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A list that takes long is made less often, and the figures between are as fresh as ever.
+func TestASlowList(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		b := slow{m, &atomic.Int64{}}
+		s := watch(t, figures.NewSampler(b, figures.Options{}), 7*time.Minute)
+		require.NoError(t, s.Err)
+		require.Less(t, time.Since(s.Taken), 5*time.Second)
+		require.Equal(t, figures.OK, s.Topic("orders").Group("billing").Status)
+		require.LessOrEqual(t, b.lists.Load(), int64(5))
+	})
+}
+
+// One topic that cannot be read spoils only its own row.
+type damaged struct{ *meter }
+
+func (d damaged) Groups(ctx context.Context, topic string) ([]string, error) {
+	if topic == "bad" {
+		return nil, fmt.Errorf("no leader: %w", backend.ErrUnavailable)
+	}
+	return d.meter.Groups(ctx, topic)
+}
+
+func (d damaged) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	if group == "bad" {
+		return backend.Stats{}, fmt.Errorf("secret groups: %w", backend.ErrDenied)
+	}
+	return d.meter.Stats(ctx, topic, group)
+}
+
+func TestOneTopicSpoilsItsOwnRow(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "bad", "g")
+		attach(t, m, "good", "bad")
+		attach(t, m, "good", "fine")
+		s := watch(t, figures.NewSampler(damaged{m}, figures.Options{}), 30*time.Second)
+		require.NoError(t, s.Err)
+		require.Contains(t, s.Topic("bad").Err, "no leader")
+		require.Equal(t, figures.Unknown, s.Topic("good").Group("bad").Status)
+		require.Contains(t, s.Topic("good").Group("bad").Err, "denied")
+		require.Equal(t, figures.OK, s.Topic("good").Group("fine").Status)
+	})
+}
+
+// A lister can only list. Nothing that it cannot tell is 0.
+type lister struct{ backend.Backend }
+
+func (lister) Topics(context.Context) ([]string, error) { return []string{"orders", "orders.dlq"}, nil }
+
+func (lister) Groups(_ context.Context, topic string) ([]string, error) {
+	if topic == "orders" {
+		return []string{"billing"}, nil
+	}
+	return nil, nil
+}
+func (lister) DeleteTopic(context.Context, string) error         { return errors.ErrUnsupported }
+func (lister) DeleteGroup(context.Context, string, string) error { return errors.ErrUnsupported }
+func (lister) ResetGroup(context.Context, string, string, backend.Start) error {
+	return errors.ErrUnsupported
+}
+
+func TestABackendThatKnowsLittle(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *meter) {
+		s := figures.NewSampler(lister{}, figures.Options{}).Look(t.Context())
+		require.NoError(t, s.Err)
+		g := s.Topic("orders").Group("billing")
+		for _, c := range []figures.Count{g.Depth, g.Lag, g.InFlight, g.Delayed, g.Members} {
+			require.False(t, c.Known())
+		}
+		require.False(t, g.Told)
+		require.Equal(t, "unknown", g.Dead.String())
+		require.Equal(t, []int64{-1}, g.History)
+		require.Equal(t, figures.Unknown, g.Status)
+
+		none := figures.NewSampler(struct{ backend.Backend }{}, figures.Options{}).Look(t.Context())
+		require.ErrorContains(t, none.Err, "cannot list")
+	})
+}
+
+func TestAStuckGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		source := attach(t, m, "orders", "billing")
+		publish(t, m, "orders", 3)
+		ds, err := source.Receive(t.Context(), 1, 0) // whose handler hangs
+		require.NoError(t, err)
+		s := figures.NewSampler(m, figures.Options{})
+		status := func(d time.Duration) figures.Status { return watch(t, s, d).Topic("orders").Group("billing").Status }
+		require.Equal(t, figures.OK, status(50*time.Second))
+		require.Equal(t, figures.Behind, status(3*time.Minute))
+		require.Equal(t, figures.Stuck, status(2*time.Minute))
+		require.NoError(t, source.Ack(t.Context(), backend.Lend(ds)))
+		require.Equal(t, figures.Behind, status(5*time.Second), "the group moves again")
+		history := s.Look(t.Context()).Topic("orders").Group("billing").History
+		require.GreaterOrEqual(t, len(history), 30)
+		require.Equal(t, int64(2), history[len(history)-1])
+	})
+}
+
+// Somebody removes an event that the group has not settled.
+func TestALosingGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		source := attach(t, m, "orders", "billing")
+		publish(t, m, "orders", 2)
+		ds, err := source.Receive(t.Context(), 2, 0)
+		require.NoError(t, err)
+		s := figures.NewSampler(m, figures.Options{})
+		require.Equal(t, figures.OK, watch(t, s, 5*time.Second).Topic("orders").Group("billing").Status)
+		require.NoError(t, m.Remove(t.Context(), "orders", []string{ds[0].Position}))
+		require.Equal(t, figures.Losing, watch(t, s, 5*time.Second).Topic("orders").Group("billing").Status)
+	})
+}
+
+func TestPartitionsAreOneTopic(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		for i := range 4 {
+			attach(t, m, partition.Topic("orders", i), "billing")
+			publish(t, m, partition.Topic("orders", i), i)
+		}
+		for range 3 {
+			attach(t, m, partition.OwnersTopic("orders"), "billing")
+		}
+		publish(t, m, partition.OwnersTopic("orders"), 4)
+		publish(t, m, partition.NumberTopic("orders"), 1)
+		publish(t, m, partition.MembersTopic("orders"), 3)
+		attach(t, m, "orders.later.token", "movers")
+		publish(t, m, "orders.later", 1)
+
+		s := figures.NewSampler(m, figures.Options{}).Look(t.Context())
+		require.Len(t, s.Topics, 1)
+		orders := s.Topics[0]
+		require.Equal(t, "orders", orders.Name)
+		require.False(t, orders.Exists)
+		require.Equal(t, []int{0, 1, 2, 3}, orders.Partitions)
+		require.Len(t, orders.Inner, 5)
+		require.Len(t, orders.Groups, 1)
+		g := orders.Groups[0]
+		require.Equal(t, figures.Count(6), g.Lag)
+		require.Equal(t, figures.Count(3), g.Members, "a member of the group is one of the owners")
+		require.Len(t, g.Parts, 4)
+		require.Equal(t, figures.Count(3), g.Parts[3].Lag)
+	})
+}
+
+func TestLetters(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		bury(t, m, "orders.dlq", "billing", "timeout", 700)
+		bury(t, m, "orders.dlq", "audit", "schema", 12)
+		s := figures.NewSampler(m, figures.Options{})
+		l := watch(t, s, 10*time.Second).Topic("orders.dlq").Letters
+		require.Equal(t, "712", l.String())
+		require.Len(t, l.Classes, 2)
+		require.Equal(t, 700, l.Classes[0].N)
+		require.Equal(t, figures.Kind{Topic: "orders", Group: "audit", Reason: "exhausted", ErrorClass: "schema"}, l.Classes[1].Kind)
+		require.Equal(t, "no schema", l.Classes[1].Error)
+
+		read := m.read.Load()
+		bury(t, m, "orders.dlq", "audit", "schema", 1)
+		l = watch(t, s, 4*time.Second).Topic("orders.dlq").Letters
+		require.Equal(t, "713", l.String())
+		require.Equal(t, read+1, m.read.Load(), "only the new letter is read")
+
+		ms, err := m.Backend.Read(t.Context(), "orders.dlq", "", 100)
+		require.NoError(t, err)
+		var gone []string
+		for i := range ms {
+			gone = append(gone, ms[i].Position)
+		}
+		require.NoError(t, m.Remove(t.Context(), "orders.dlq", gone))
+		l = watch(t, s, 75*time.Second).Topic("orders.dlq").Letters
+		require.Equal(t, "613", l.String(), "letters that were removed are noticed within a minute or so")
+	})
+}
+
+// A count that is under way says that there may be more, and so does one that has reached its bound.
+func TestVeryManyLetters(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		bury(t, m, "orders.dlq", "billing", "timeout", 100_300)
+		s := figures.NewSampler(m, figures.Options{})
+		first := s.Look(t.Context()).Topic("orders").Group("billing").Dead
+		require.True(t, first.More)
+		require.Greater(t, first.N, 0)
+		require.LessOrEqual(t, m.read.Load(), int64(4000), "of one round")
+		last := watch(t, s, 3*time.Minute).Topic("orders").Group("billing").Dead
+		require.True(t, last.More)
+		require.GreaterOrEqual(t, last.N, 100_000)
+		require.Equal(t, fmt.Sprint(last.N, " or more"), last.String())
+	})
+}
+
+func TestTooManyClasses(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		for i := range 300 {
+			bury(t, m, "orders.dlq", "billing", fmt.Sprint("class", i), 1)
+		}
+		bury(t, m, "orders.dlq", "billing", strings.Repeat("x", 2000), 1)
+		s := watch(t, figures.NewSampler(m, figures.Options{}), 10*time.Second)
+		l := s.Topic("orders.dlq").Letters
+		require.Equal(t, "301", l.String())
+		require.Len(t, l.Classes, 201)
+		require.Equal(t, figures.Kind{Reason: figures.Further}, l.Classes[0].Kind)
+		require.Equal(t, 101, l.Classes[0].N)
+		require.Equal(t, "200 or more", s.Topic("orders").Group("billing").Dead.String(), "the group of the others is not known")
+	})
+}
+
+// The letters of a topic with another name are counted if somebody asks for them.
+func TestWantedLetters(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		bury(t, m, "graveyard", "billing", "timeout", 3)
+		s := figures.NewSampler(m, figures.Options{})
+		require.Nil(t, s.Look(t.Context()).Topic("graveyard").Letters)
+		for i := range 16 {
+			require.True(t, s.Want([]string{"graveyard", fmt.Sprint("other", i)}[min(i, 1)]))
+		}
+		require.False(t, s.Want("one too many"))
+		require.Equal(t, "3", watch(t, s, 5*time.Second).Topic("graveyard").Letters.String())
+		time.Sleep(time.Minute)
+		require.True(t, s.Want("one too many"), "the others are no longer wanted")
+	})
+}
