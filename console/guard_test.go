@@ -97,7 +97,7 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
-// Each process has the same URLs of the assets, and a browser may keep what they have.
+// The assets have the same URLs in each process, and a browser may keep what they have.
 func TestAssets(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		want := visit(t, m, console.Options{}).page("").all("script")[0].attrs["src"]
