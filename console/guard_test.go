@@ -97,7 +97,7 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
-// The assets have the same URLs in each process, and a browser may keep what they have.
+// The URLs of the assets are the same in each process, and a browser may keep what they have.
 func TestAssets(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		want := visit(t, m, console.Options{}).page("").all("script")[0].attrs["src"]
