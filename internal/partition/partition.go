@@ -3,7 +3,7 @@
 //
 // Partition i of a topic is a topic of its own, Topic(topic, i). More topics belong to it:
 //
-//	NumberTopic   its first message says how many partitions there are (number.go)
+//	NumberTopic   a log that says how many partitions there are (number.go)
 //	OwnersTopic   has a token for each partition, which is never settled (tokens.go)
 //	MembersTopic  has one message of each present member (roster.go)
 //	FailedTopic   has the keys that have failed for good, if there are any (failed.go)
@@ -11,6 +11,9 @@
 // A member owns a partition of a group while it has the lease of the group's delivery of the
 // token. A Claim (claim.go) says how long that is certain. A Coordinator (coordinator.go) takes,
 // extends and gives back the tokens of one member; share.go decides how many it may have.
+//
+// A Change (change.go) gives a topic another number of partitions. A Pledge lets a publisher, and a heed
+// a member, learn of it in time.
 //
 // The lease of a token is longer than the leases of the events of its partition, and an owner
 // gets or extends a lease of an event only if it surely ends before the lease of the token. So when
