@@ -97,7 +97,7 @@ func TestHeaders(t *testing.T) {
 	})
 }
 
-// The URLs of the assets are the same in each process, and a browser may keep what they have.
+// A browser may keep the assets, because their URLs are the same in each process.
 func TestAssets(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		want := visit(t, m, console.Options{}).page("").all("script")[0].attrs["src"]
