@@ -41,6 +41,7 @@ func TestDemoInstances(t *testing.T) {
 	}
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
 			demoInstances(t, k, n, time.Duration(seconds)*time.Second)
 		})
 	}
