@@ -41,7 +41,6 @@ func TestDemoInstances(t *testing.T) {
 	}
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
 			demoInstances(t, k, n, time.Duration(seconds)*time.Second)
 		})
 	}
