@@ -198,7 +198,7 @@ func leftovers(t *testing.T, k kind, url string) map[string]bool {
 				all[key] = true
 			}
 		}
-		delete(all, "eventbus:{prices}:trimmed") // the count of trimmed events begins with the first one
+		delete(all, "bus:{prices}:trimmed") // the count of trimmed events begins with the first one
 		return all
 	}
 	conn, err := natsgo.Connect(url)
