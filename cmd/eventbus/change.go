@@ -121,8 +121,8 @@ func unsettled(ctx context.Context, b backend.Backend, topic, group string) surv
 	switch {
 	case err != nil:
 		return backend.Unknown
-	case s.Lag >= 0 && s.InFlight >= 0 && s.Delayed >= 0:
-		return survey.Count(s.Lag + s.InFlight + s.Delayed)
+	case s.Lag >= 0 && s.Unacked >= 0:
+		return survey.Count(s.Lag + s.Unacked)
 	}
 	return backend.Unknown
 }
