@@ -72,3 +72,16 @@ func Topics(ctx context.Context, b backend.Backend) ([]string, error) {
 	}
 	return all, err
 }
+
+// Partitions returns the number of partitions of a topic. It returns 0 if the topic has none, or if
+// this client may not know.
+func Partitions(ctx context.Context, b backend.Backend, topic string) (int, error) {
+	if backend.CheckName(partition.NumberTopic(topic)) != nil {
+		return 0, nil //nolint:nilerr // a topic with so long a name has no partitions
+	}
+	n, err := partition.Number(ctx, b, topic)
+	if errors.Is(err, backend.ErrDenied) || errors.Is(err, errors.ErrUnsupported) {
+		return 0, nil
+	}
+	return n, err
+}
