@@ -117,10 +117,13 @@ func (c *console) allow(r *http.Request, a Action) error {
 // A permit says which buttons a page shows to its visitor, and why it lacks the others.
 type permit struct {
 	Token       string
-	Can         map[Verb]bool
 	Refused     []Verb // Options.Allow refuses them to this visitor
 	Unsupported []Verb // the backend lacks them
+	can         map[Verb]bool
 }
+
+// Can reports whether a page shows the button of a verb.
+func (p *permit) Can(verb string) bool { return p.can[Verb(verb)] }
 
 // permit returns the permit for the action a with each of these verbs. It is nil if the console only
 // reads, and for a request of the script, which takes no form from the page.
@@ -128,7 +131,7 @@ func (c *console) permit(w http.ResponseWriter, r *http.Request, a Action, verbs
 	if c.changes == nil || isPart(r) {
 		return nil
 	}
-	p := &permit{Can: map[Verb]bool{}}
+	p := &permit{can: map[Verb]bool{}}
 	a.DryRun = true
 	for _, v := range verbs {
 		a.Verb = v
@@ -138,10 +141,10 @@ func (c *console) permit(w http.ResponseWriter, r *http.Request, a Action, verbs
 		case c.allow(r, a) != nil:
 			p.Refused = append(p.Refused, v)
 		default:
-			p.Can[v] = true
+			p.can[v] = true
 		}
 	}
-	if len(p.Can) > 0 {
+	if len(p.can) > 0 {
 		p.Token = c.changes.tokens.issue(w, r)
 	}
 	return p

@@ -120,7 +120,8 @@ func (b *browser) count(ctx context.Context, o *order) (*tally, error) {
 func (t *tally) add(b *browser, o *order, m *backend.Message) {
 	e := b.redact.EventOf(m)
 	why, dead := eventbus.DeadLetterOf(&e)
-	if !dead || o.Place != "" && o.Place != m.Position || !o.search.matches(&e) {
+	switch {
+	case !dead, o.Place != "" && o.Place != m.Position, !o.before.IsZero() && !why.LastAttempt.Before(o.before), !o.search.matches(&e):
 		return
 	}
 	t.N++

@@ -118,6 +118,7 @@ func (c *console) begin(r *http.Request, o *order) (*job, error) {
 		defer close(j.done)
 		defer cancel()
 		j.work(ctx, func(ctx context.Context) (string, error) { return c.change(ctx, j, o) })
+		c.shared.drop()
 		c.changes.ended(ctx, j)
 	}()
 	return j, nil
