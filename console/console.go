@@ -40,9 +40,22 @@ type Options struct {
 	// event is shown without its fields. Nil: all is shown.
 	Redact func(topic string, e *eventbus.Event)
 
+	// TraceURL is the address of a page about a trace, with "{trace_id}" in place of its id, such as
+	// "https://tempo.example.com/trace/{trace_id}". The page of an event with a header "traceparent"
+	// has this link. Empty: no link.
+	TraceURL string
+
 	Behind  time.Duration // the age of the oldest event from which a group is behind; default: 1 minute
 	Stuck   time.Duration // the age of the oldest event from which a group can be stuck; default: 5 minutes
 	Timeout time.Duration // of one call of the backend; default: 2 seconds
+}
+
+// Check returns the error with which [Handler] would refuse o, or nil.
+func (o Options) Check() error {
+	if err := checkTraceURL(o.TraceURL); err != nil {
+		return fmt.Errorf("console: TraceURL %w", err)
+	}
+	return nil
 }
 
 // A console answers the requests of a [Handler].
@@ -50,6 +63,7 @@ type console struct {
 	backend backend.Backend
 	redact  figures.Redact
 	timeout time.Duration
+	traces  string // the TraceURL of the options
 	sampler *figures.Sampler
 	pages   map[string]*template.Template
 	version string // of the assets, for their URLs
@@ -61,13 +75,17 @@ type console struct {
 // request has this path removed, as [http.StripPrefix] does. The path ends with a slash.
 //
 // While somebody looks, the handler has a goroutine that asks b for figures. It ends half a minute
-// after the last request, and finds only errors if b is closed before.
+// after the last request, and finds only errors if b is closed before. Handler panics if o is wrong,
+// see [Options.Check].
 func Handler(b backend.Backend, o Options) http.Handler {
+	if err := o.Check(); err != nil {
+		panic(err)
+	}
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
 	c := &console{
-		backend: b, redact: o.Redact, timeout: o.Timeout, shared: newShared(), turns: make(chan struct{}, readAtOnce),
+		backend: b, redact: o.Redact, timeout: o.Timeout, traces: o.TraceURL, shared: newShared(), turns: make(chan struct{}, readAtOnce),
 		sampler: figures.NewSampler(b, figures.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
 		pages:   parsePages(),
 	}

@@ -24,6 +24,7 @@ type eventPage struct {
 	Payload shown
 	Forms   []formLink
 	URL     string
+	Trace   trace // zero: the event has none
 }
 
 // A formLink leads to the same page with another form of the payload.
@@ -66,10 +67,11 @@ func (c *console) event(w http.ResponseWriter, r *http.Request) {
 	}
 	here := url.Values{"topic": {topic}, "from": {string(from)}, "at": {q.Get("at")}}
 	shown := *body // it is shared
-	for _, f := range []form{asJSON, asText, asHex} {
+	for _, f := range []form{asJSON, asText, asCBOR, asHex} {
 		here.Set("as", string(f))
 		shown.Forms = append(shown.Forms, formLink{f, "event?" + here.Encode(), f == body.Payload.Form})
 	}
+	shown.Trace.URL = c.traceURL(shown.Trace.ID)
 	c.render(w, r, http.StatusOK, "event", &page{Title: "Event of " + topic, Body: &shown})
 }
 
@@ -97,7 +99,7 @@ func (b *browser) at(ctx context.Context, from backend.Start, position string) (
 }
 
 func newEventPage(topic string, e *eventbus.Event, f form) *eventPage {
-	p := &eventPage{Topic: topic, Event: *e, Payload: show(e.Payload, f)}
+	p := &eventPage{Topic: topic, Event: *e, Payload: show(e.Payload, f, e.ContentType), Trace: trace{ID: traceID(e.Headers)}}
 	p.Event.Payload, p.Event.Headers = nil, nil
 	if why, ok := eventbus.DeadLetterOf(e); ok {
 		p.Letter = &why

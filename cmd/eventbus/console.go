@@ -31,6 +31,7 @@ type consoleServer struct {
 	listen string
 	hosts  []string
 	hide   bool
+	traces string
 }
 
 func newServe(drivers []backend.Driver) *cobra.Command {
@@ -53,11 +54,15 @@ func newServe(drivers []backend.Driver) *cobra.Command {
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
 	f.StringSliceVar(&s.hosts, "host", nil, "answer requests for this `name` only, besides the names of this machine if it listens there")
 	f.BoolVar(&s.hide, "hide-payloads", false, "show no payload, and only those headers that say why an event is a dead letter")
+	f.StringVar(&s.traces, "trace-url", "", "link to the trace of an event at this `URL`, which has {trace_id} in place of the id (default: no link)")
 	return cmd
 }
 
 func (s *consoleServer) run(cmd *cobra.Command) error {
-	if err := filled(cmd, "listen", "host"); err != nil {
+	if err := filled(cmd, "listen", "host", "trace-url"); err != nil {
+		return err
+	}
+	if err := (console.Options{TraceURL: s.traces}).Check(); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
@@ -70,7 +75,7 @@ func (s *consoleServer) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	o := console.Options{Hosts: s.hosts}
+	o := console.Options{Hosts: s.hosts, TraceURL: s.traces}
 	local := isLoopback(l.Addr())
 	if local {
 		o.Hosts = append([]string{"localhost", "127.0.0.1", "::1", hostOf(s.listen)}, o.Hosts...)
