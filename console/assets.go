@@ -40,7 +40,8 @@ func read(name string) []byte {
 func parsePages() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(words).ParseFS(files, "templates/base.html", "templates/parts.html"))
-	for _, name := range []string{"overview", "group", "topic", "event", "letters", "failure"} {
+	base = template.Must(base.ParseFS(files, "templates/group-parts.html"))
+	for _, name := range []string{"lifecycle", "schedule", "overview", "group", "topic", "event", "letters", "failure"} {
 		page := template.Must(base.Clone())
 		all[name] = template.Must(page.ParseFS(files, "templates/"+name+".html"))
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 // Options are the settings of a [Handler]. The zero Options are ready to use. A zero duration is the
@@ -60,15 +61,18 @@ func (o Options) Check() error {
 
 // A console answers the requests of a [Handler].
 type console struct {
-	backend backend.Backend
-	redact  figures.Redact
-	timeout time.Duration
-	traces  string // the TraceURL of the options
-	sampler *figures.Sampler
-	pages   map[string]*template.Template
-	version string // of the assets, for their URLs
-	shared  *shared
-	turns   chan struct{} // has a place for each request that reads events now
+	backend   backend.Backend
+	redact    figures.Redact
+	timeout   time.Duration
+	traces    string // the TraceURL of the options
+	sampler   *figures.Sampler
+	pages     map[string]*template.Template
+	version   string // of the assets, for their URLs
+	shared    *shared
+	journals  *keeper[journal]
+	schedules *keeper[schedule]
+	owners    *keeper[partition.Roll]
+	turns     chan struct{} // has a place for each request that reads events now
 }
 
 // Handler returns the pages for b. They have relative links. So the handler can be at any path, if the
@@ -86,15 +90,18 @@ func Handler(b backend.Backend, o Options) http.Handler {
 	}
 	c := &console{
 		backend: b, redact: o.Redact, timeout: o.Timeout, traces: o.TraceURL, shared: newShared(), turns: make(chan struct{}, readAtOnce),
-		sampler: figures.NewSampler(b, figures.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
-		pages:   parsePages(),
+		sampler:  figures.NewSampler(b, figures.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
+		pages:    parsePages(),
+		journals: newKeeper[journal](), schedules: newKeeper[schedule](), owners: newKeeper[partition.Roll](),
 	}
 	routes := map[string]http.HandlerFunc{
-		"":        c.overview,
-		"group":   c.group,
-		"topic":   c.topic,
-		"event":   c.event,
-		"letters": c.letters,
+		"":          c.overview,
+		"group":     c.group,
+		"topic":     c.topic,
+		"event":     c.event,
+		"letters":   c.letters,
+		"lifecycle": c.lifecycle,
+		"schedule":  c.schedule,
 	}
 	c.version = addAssets(routes)
 	return guard(o.Hosts, routes, c.notFound)

@@ -10,6 +10,9 @@ import (
 type groupPage struct {
 	Group *figures.Group
 	Topic *figures.Topic
+
+	Owners  *owners  // nil: the topic has no partitions
+	Retries *retries // nil: there is no such group
 }
 
 func (c *console) group(w http.ResponseWriter, r *http.Request) {
@@ -27,6 +30,9 @@ func (c *console) group(w http.ResponseWriter, r *http.Request) {
 		if code = http.StatusNotFound; s.Taken.IsZero() {
 			code = http.StatusServiceUnavailable
 		}
+	}
+	if g := body.Group; g != nil {
+		body.Owners, body.Retries = c.ownersOf(r, body.Topic, g.Name), c.retriesOf(r, s, g)
 	}
 	c.render(w, r, code, "group", &page{Title: name + " of " + topic, Live: true, Figures: s, Body: body})
 }

@@ -172,7 +172,7 @@ func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.
 			e.Newer = l.url(l.number, url.Values{"order": {"oldest"}, "from": {string(backend.StartAfter(s.rows[len(s.rows)-1].Position))}})
 		}
 	default:
-		rows, more, err := b.newest(ctx, before)
+		rows, more, err := b.newest(ctx, before, pageRows)
 		if err != nil {
 			return err
 		}

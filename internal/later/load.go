@@ -105,6 +105,10 @@ func (v *View) Entries() []*Entry {
 	return entries
 }
 
+// Last returns when the latest event of r was due that is published or about to be; zero: the log
+// does not tell, because it keeps decisions for some minutes only.
+func (r *Entry) Last() time.Time { return r.moved }
+
 // Next returns when the next event of r is due; zero: never, or not known yet.
 func (r *Entry) Next() time.Time {
 	if len(r.pending) > 0 {
