@@ -34,8 +34,8 @@ type plan struct {
 // A planned is an event that waits for its time.
 type planned struct {
 	row
-	Due   time.Time
-	Entry string // the recurring entry that has made it; empty: none
+	Due       time.Time
+	Recurring bool // a recurring entry has made it
 }
 
 // An entry is a recurring entry.
@@ -122,7 +122,7 @@ func (s *schedule) plan(ctx context.Context, b *browser, topic string) (*plan, e
 		}
 		r.From, r.Position = from, position
 		rows[position] = r
-		p.Next = append(p.Next, planned{r, e.Due, short(e.Entry)})
+		p.Next = append(p.Next, planned{r, e.Due, e.Entry != ""})
 	}
 	s.rows = rows
 	for _, r := range s.scan.Entries() {

@@ -105,8 +105,8 @@ func (v *View) Entries() []*Entry {
 	return entries
 }
 
-// Last returns when the latest event of r was due that is published or about to be; zero: the log
-// does not tell, because it keeps decisions for some minutes only.
+// Last returns when the latest event of r was due that was moved after its record was read; zero: none
+// was. The log does not tell of earlier ones, because the record of a published event is removed.
 func (r *Entry) Last() time.Time { return r.moved }
 
 // Next returns when the next event of r is due; zero: never, or not known yet.
