@@ -20,7 +20,7 @@ func TestPagesAreAccessible(t *testing.T) {
 		shop(t, m)
 		v := visit(t, m, console.Options{})
 		list := v.page("topic?name=orders")
-		for _, at := range []string{"", "group?topic=parts&name=g", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq", list.all("a")[linkIndex(list, "event?")].attrs["href"]} {
+		for _, at := range []string{"", "group?topic=parts&name=g", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", list.all("a")[linkIndex(list, "event?")].attrs["href"]} {
 			p := v.page(at)
 			for _, name := range []string{"main", "header", "h1", "title"} {
 				require.Len(t, p.all(name), 1, "%s: %s", at, name)

@@ -141,6 +141,7 @@ func TestARequestIsBounded(t *testing.T) {
 				for _, at := range []string{
 					"topic?name=orders", "topic?name=orders&order=oldest", "topic?name=orders&key=none", "topic?name=orders&before=zzzz",
 					"topic?name=orders&from=after+00000000000000000007&key=none", "event?topic=orders&from=&at=zzzz", "topic?name=orders&since=1h&value=x",
+					"lifecycle?topic=orders", "schedule?topic=orders",
 				} {
 					m.events.Store(0)
 					m.bytes.Store(0)
@@ -171,7 +172,7 @@ func TestAPayloadIsCut(t *testing.T) {
 		p := v.page("topic?name=orders")
 		for _, a := range p.all("a") {
 			if strings.HasPrefix(a.attrs["href"], "event?") {
-				for _, as := range []string{"", "json", "text", "hex", "other"} {
+				for _, as := range []string{"", "json", "text", "cbor", "hex", "other"} {
 					code, body := v.answer(a.attrs["href"] + "&as=" + as)
 					require.Equal(t, http.StatusOK, code)
 					require.Less(t, len(body), 1<<20)

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/lifecycle"
 )
 
 // A liar lists a topic and a group of any name, as a broker may that other programs use.
@@ -93,19 +96,20 @@ func shapes(t *testing.T, text string) (all [][]string) {
 				{Name: letter.Stack, Value: "s" + strings.ReplaceAll(text, " | ", "")},
 			}},
 		}))
-		v := visit(t, liar{m, "n" + text}, console.Options{Redact: func(string, *eventbus.Event) {}})
+		hostileLater(t, m, text)
+		v := visit(t, liar{m, "n" + text}, console.Options{TraceURL: "https://tempo/{trace_id}", Redact: func(string, *eventbus.Event) {}})
 		q := url.QueryEscape(text)
 		for _, at := range []string{
 			"", "?q=n" + q + "&status=" + q, "topic?name=orders", "topic?name=orders.dlq", "letters?topic=orders.dlq", "letters?topic=orders.dlq&group=x" + q,
 			"topic?name=orders&id=x" + q + "&key=" + q + "&type=" + q + "&header=" + q + "&value=" + q, "topic?name=orders&from=x" + q, "topic?name=orders&since=x" + q,
-			"topic?name=x%20" + q, "group?topic=orders&name=x" + q, "event?topic=orders&from=after+" + q + "x&at=x" + q, "event?topic=orders&from=&at=x" + q,
+			"topic?name=x%20" + q, "schedule?topic=orders", "lifecycle?topic=orders", "lifecycle?topic=orders&group=billing", "lifecycle?topic=orders&group=nobody" + q, "group?topic=orders&name=billing", "group?topic=parts&name=g", "group?topic=orders&name=x" + q, "event?topic=orders&from=after+" + q + "x&at=x" + q, "event?topic=orders&from=&at=x" + q,
 		} {
 			_, body := v.answer(at)
 			p := parse(t, body)
 			all = append(all, skeleton(p))
 			for _, a := range p.all("a") {
 				if strings.HasPrefix(a.attrs["href"], "event?") {
-					for _, as := range []string{"&as=text", "&as=hex", "&as=" + q} {
+					for _, as := range []string{"&as=text", "&as=hex", "&as=cbor", "&as=" + q} {
 						_, body := v.answer(a.attrs["href"] + as)
 						all = append(all, skeleton(parse(t, body)))
 					}
@@ -114,6 +118,39 @@ func shapes(t *testing.T, text string) (all [][]string) {
 		}
 	})
 	return all
+}
+
+// hostileLater stores what package later, lifecycle records and notes of members have, with this text in
+// each place.
+func hostileLater(t *testing.T, m *meter, text string) {
+	record, err := json.Marshal(map[string]any{
+		"state": text, "group": text, "id": text, "type": text, "reason": text, "error": text, "error_class": text, "attempt": 1, "time": time.Now(),
+	})
+	require.NoError(t, err)
+	retried, err := json.Marshal(map[string]any{"state": "retried", "group": "billing", "id": "x" + text, "type": text, "error": text, "error_class": text, "time": time.Now()})
+	require.NoError(t, err)
+	plan, err := json.Marshal(map[string]any{"cron": text, "zone": text, "missed": text, "print": text})
+	require.NoError(t, err)
+	member, err := json.Marshal(map[string]any{"member": "x" + text, "name": "x" + text, "group": "g", "owned": text})
+	require.NoError(t, err)
+	attach(t, m, partition.Topic("parts", 0), "g")
+	headers := func(kind string, more ...backend.Header) backend.Headers {
+		return append(backend.Headers{{Name: "eventbus-later", Value: kind}, {Name: "ce-type", Value: text}}, more...)
+	}
+	const log = "orders.later"
+	require.NoError(t, m.Publish(t.Context(), []*backend.Message{
+		{Topic: log, ID: "x" + text, Key: text, Payload: []byte("(" + text + ")"), Headers: headers("event", backend.Header{Name: "eventbus-later-due", Value: text})},
+		{Topic: log, ID: "y" + text, Key: text, Headers: headers("entry", backend.Header{Name: "eventbus-later-plan", Value: string(plan)})},
+		{Topic: log, ID: text, Headers: headers(text)},
+		{Topic: log, ID: text, Payload: []byte(text), Headers: headers("move")},
+		{Topic: log, ID: text, Payload: []byte(text), Headers: headers("cancel")},
+		{Topic: log, ID: text, Payload: []byte(text), Headers: headers("forget")},
+		{Topic: "orders.lifecycle", Payload: record, Headers: backend.Headers{{Name: "ce-type", Value: lifecycle.Type}, {Name: "ce-source", Value: text}}},
+		{Topic: "orders.lifecycle", Payload: []byte("(" + text), Headers: backend.Headers{{Name: "ce-type", Value: lifecycle.Type}, {Name: "ce-source", Value: text}}},
+		{Topic: "orders.lifecycle", Payload: retried, Headers: backend.Headers{{Name: "ce-type", Value: lifecycle.Type}}},
+		{Topic: "parts.partitions.members", Payload: member},
+		{Topic: "orders", ID: "traced", Headers: backend.Headers{{Name: "traceparent", Value: "00-" + text + "-00f067aa0ba902b7-01"}}},
+	}))
 }
 
 // Names, payloads, headers and the query never become markup, and no page leads elsewhere.

@@ -15,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
+	"github.com/seed41896749/eventbus/lifecycle"
 )
 
 const consoleHelp = `Serve the console: pages for a browser that show how the topics and groups are
@@ -129,9 +130,12 @@ func hostOf(address string) string {
 	return host
 }
 
-// hidePayload removes the payload of an event, and the headers that may have data of the program.
-func hidePayload(_ string, e *eventbus.Event) {
-	e.Payload = []byte("(hidden)")
+// hidePayload removes the payload of an event, and the headers that may have data of the program. A
+// lifecycle record has no payload of an event, and stays.
+func hidePayload(topic string, e *eventbus.Event) {
+	if e.Type != lifecycle.Type || !strings.HasSuffix(topic, lifecycle.Topic("")) {
+		e.Payload = []byte("(hidden)")
+	}
 	why := e.Headers[:0]
 	for _, h := range e.Headers {
 		if strings.HasPrefix(h.Name, "eventbus-dead-") {
