@@ -51,10 +51,10 @@ type Options struct {
 	Timeout time.Duration // of one call of the backend; default: 2 seconds
 }
 
-// Check returns the error with which [Handler] would refuse o, or nil.
+// Check returns the [eventbus.FieldError] with which [Handler] would refuse o, or nil.
 func (o Options) Check() error {
 	if err := checkTraceURL(o.TraceURL); err != nil {
-		return fmt.Errorf("console: TraceURL %w", err)
+		return &eventbus.FieldError{Field: "console.Options.TraceURL", Reason: err.Error()}
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func TestTraceURLIsChecked(t *testing.T) {
 			require.NoError(t, err, address)
 			continue
 		}
-		require.ErrorContains(t, err, "console: TraceURL "+want, address)
+		require.ErrorContains(t, err, "console.Options.TraceURL "+want, address)
 		require.PanicsWithError(t, err.Error(), func() { console.Handler(nil, console.Options{TraceURL: address}) })
 	}
 }

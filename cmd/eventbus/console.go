@@ -63,8 +63,8 @@ func (s *consoleServer) run(cmd *cobra.Command) error {
 	if err := filled(cmd, "listen", "host", "trace-url"); err != nil {
 		return err
 	}
-	if err := (console.Options{TraceURL: s.traces}).Check(); err != nil {
-		return err
+	if f, ok := errors.AsType[*eventbus.FieldError](console.Options{TraceURL: s.traces}.Check()); ok {
+		return errors.New("--trace-url " + f.Reason)
 	}
 	ctx := cmd.Context()
 	bus, err := s.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
