@@ -2,8 +2,9 @@
 //
 //	mux.Handle("/eventbus/", http.StripPrefix("/eventbus", console.Handler(bus.Backend(), console.Options{})))
 //
-// The pages show which groups are behind or stuck, the events of a topic, and the dead letters by
-// their class. They only read. The command "eventbus serve" has the same pages.
+// The pages show which groups are behind or stuck, the events of a topic, the dead letters by their
+// class, schedules, retries, and the owners of partitions. They only read. The command "eventbus
+// serve" has the same pages.
 //
 // However many browsers are open, the backend is asked once for the figures, and not at all while
 // nobody looks. Each request reads a bounded part of a topic. If the broker does not answer, the
@@ -35,10 +36,11 @@ type Options struct {
 	Hosts []string
 
 	// Redact removes secrets from an event of a topic before the event is shown, searched or
-	// counted. It may change all fields except Position, and replace the payload. It must not
-	// change the bytes of the payload. A dead letter has its error in a header,
-	// [eventbus.DeadLetter] names it. Redact is called from several goroutines. If it panics, the
-	// event is shown without its fields. Nil: all is shown.
+	// counted. A scheduled event, and an event of a partition, has the topic in which programs publish
+	// it. A lifecycle record is an event of the topic with ".lifecycle". Redact may change all fields
+	// except Position, and replace the payload. It must not change the bytes of the payload. A dead
+	// letter has its error in a header, [eventbus.DeadLetter] names it. Redact is called from several
+	// goroutines. If it panics, the event is shown without its fields. Nil: all is shown.
 	Redact func(topic string, e *eventbus.Event)
 
 	// TraceURL is the address of a page about a trace, with "{trace_id}" in place of its id, such as

@@ -120,7 +120,7 @@ func shapes(t *testing.T, text string) (all [][]string) {
 	return all
 }
 
-// hostileLater stores what package later, lifecycle records and notes of members have, with this text in
+// hostileLater stores records of schedules, lifecycle records and notes of members, with this text in
 // each place.
 func hostileLater(t *testing.T, m *meter, text string) {
 	record, err := json.Marshal(map[string]any{

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A keeper keeps the knowledge of requests about topics, so that the next request reads only what
-// is new. Knowledge that nobody has asked for is forgotten after a minute.
+// A keeper keeps the knowledge of requests about topics, so that the next request reads only new
+// events. Knowledge that nobody has asked for is forgotten after a minute.
 type keeper[T any] struct {
 	mu  sync.Mutex
 	all map[string]*kept[T]

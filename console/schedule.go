@@ -19,7 +19,7 @@ type schedule struct {
 	rows map[string]row // by position: the events that were shown last
 }
 
-// A plan is what a page shows of a schedule.
+// A plan is the part of a schedule that a page shows.
 type plan struct {
 	Next    []planned // the events that are due next
 	All     figures.Count
@@ -100,7 +100,7 @@ func (s *schedule) step(ctx context.Context, b *browser, topic string) error {
 	return nil
 }
 
-// plan returns what is known.
+// plan returns the present plan.
 func (s *schedule) plan(ctx context.Context, b *browser, topic string) (*plan, error) {
 	now, err := b.now(ctx, topic)
 	if err != nil {

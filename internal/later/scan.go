@@ -7,7 +7,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Scan is the state of a log for somebody who looks at it. The caller reads the log, in pages of its
+// A Scan is the state of a log, for a page that shows it. The caller reads the log, in pages of its
 // own, from the beginning on, and adds each record. A Scan keeps no payloads. Its methods have one
 // caller at a time.
 //

@@ -1,7 +1,7 @@
 package partition
 
-// OwnersOf returns the members of a group, sorted as they are in members, and those of n partitions
-// that none of them owns.
+// OwnersOf returns the members of a group, in the order of members, and the partitions that none of
+// them owns. The topic has n partitions.
 func OwnersOf(group string, n int, members []Member) (owners []Member, free []int) {
 	owned := map[int]bool{}
 	for _, m := range members {
