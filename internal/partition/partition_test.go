@@ -261,7 +261,7 @@ func TestMembers(t *testing.T) {
 		ms, err = Members(t.Context(), b, "orders")
 		require.NoError(t, err)
 		require.Len(t, ms, 3)
-		require.Equal(t, Member{ID: "still", Name: "frozen@host/1", Group: "a", Owned: []int{7}, position: ms[0].position}, ms[0])
+		require.Equal(t, Member{ID: "still", Name: "frozen@host/1", Group: "a", Owned: []int{7}, Quiet: deadAfter, position: ms[0].position}, ms[0])
 		var owned []int
 		for _, m := range ms[1:] {
 			require.True(t, m.Lives)
