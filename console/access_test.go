@@ -18,9 +18,17 @@ import (
 func TestPagesAreAccessible(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		shop(t, m)
-		v := visit(t, m, console.Options{})
+		v := change(t, m, console.Options{})
 		list := v.page("topic?name=orders")
-		for _, at := range []string{"", "group?topic=parts&name=g", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq", list.all("a")[linkIndex(list, "event?")].attrs["href"]} {
+		letters := v.page("topic?name=orders.dlq")
+		letter := letters.all("a")[linkIndex(letters, "event?")].attrs["href"]
+		v.submit(v.open(letter), "redrive")
+		letters = v.open("topic?name=orders.dlq")
+		left := letters.all("a")[linkIndex(letters, "event?")].attrs["href"]
+		for _, at := range []string{
+			"jobs", v.open("jobs").link("Redrive one dead letter of orders.dlq"), left, strings.Replace(left, "event?", "edit?", 1),
+			"confirm?verb=discard&topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted", "confirm?verb=reset&topic=orders&name=billing&to=latest", "group?topic=orders&name=billing",
+			"", "group?topic=parts&name=g", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq", list.all("a")[linkIndex(list, "event?")].attrs["href"]} {
 			p := v.page(at)
 			for _, name := range []string{"main", "header", "h1", "title"} {
 				require.Len(t, p.all(name), 1, "%s: %s", at, name)
@@ -36,7 +44,7 @@ func TestPagesAreAccessible(t *testing.T) {
 				}
 				switch {
 				case e.name == "input" && e.attrs["type"] == "hidden": // nobody sees it
-				case e.name == "input":
+				case e.name == "input", e.name == "textarea":
 					fields++
 				case e.name == "a", e.name == "label", e.name == "th", e.name == "caption", e.name == "button", e.name == "dt":
 					require.NotEmpty(t, strings.TrimSpace(e.text), "%s: %s", at, e.name)

@@ -3,7 +3,10 @@
 //	mux.Handle("/eventbus/", http.StripPrefix("/eventbus", console.Handler(bus.Backend(), console.Options{})))
 //
 // The pages show which groups are behind or stuck, the events of a topic, and the dead letters by
-// their class. They only read. The command "eventbus serve" has the same pages.
+// their class. The command "eventbus serve" has the same pages.
+//
+// The pages only read, unless [Options].Allow is set. With it, visitors redrive, edit and discard dead
+// letters, and pause, resume, reset and delete groups, as far as Allow permits each [Action].
 //
 // However many browsers are open, the backend is asked once for the figures, and not at all while
 // nobody looks. Each request reads a bounded part of a topic. If the broker does not answer, the
@@ -17,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -40,6 +44,20 @@ type Options struct {
 	// event is shown without its fields. Nil: all is shown.
 	Redact func(topic string, e *eventbus.Event)
 
+	// Allow decides whether the visitor of a request may do an Action. An error refuses it. The visitor
+	// sees that the Action is refused, and not the error, which goes to Logger. Allow is called for each
+	// button of a page, with Action.DryRun, and again before the change. It must not block, is called
+	// from several goroutines, and must not read the body of the request. Nil: the pages only read.
+	Allow func(*http.Request, Action) error
+
+	// Who returns the name of a visitor for the log, for other visitors, and for the pause of a group.
+	// More than 256 bytes are cut. Default: the remote address.
+	Who func(*http.Request) string
+
+	// Logger gets a line when a change begins, when it ends, and when Allow has refused one.
+	// Default: slog.Default().
+	Logger *slog.Logger
+
 	Behind  time.Duration // the age of the oldest event from which a group is behind; default: 1 minute
 	Stuck   time.Duration // the age of the oldest event from which a group can be stuck; default: 5 minutes
 	Timeout time.Duration // of one call of the backend; default: 2 seconds
@@ -54,6 +72,7 @@ type console struct {
 	pages   map[string]*template.Template
 	version string // of the assets, for their URLs
 	shared  *shared
+	changes *changes      // nil: the console only reads
 	turns   chan struct{} // has a place for each request that reads events now
 }
 
@@ -61,7 +80,8 @@ type console struct {
 // request has this path removed, as [http.StripPrefix] does. The path ends with a slash.
 //
 // While somebody looks, the handler has a goroutine that asks b for figures. It ends half a minute
-// after the last request, and finds only errors if b is closed before.
+// after the last request, and finds only errors if b is closed before. A change has a goroutine of its
+// own, which ends with the change, after 12 hours at the latest, and soon after b is closed.
 func Handler(b backend.Backend, o Options) http.Handler {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
@@ -70,6 +90,7 @@ func Handler(b backend.Backend, o Options) http.Handler {
 		backend: b, redact: o.Redact, timeout: o.Timeout, shared: newShared(), turns: make(chan struct{}, readAtOnce),
 		sampler: figures.NewSampler(b, figures.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
 		pages:   parsePages(),
+		changes: newChanges(&o),
 	}
 	routes := map[string]http.HandlerFunc{
 		"":        c.overview,
@@ -79,7 +100,12 @@ func Handler(b backend.Backend, o Options) http.Handler {
 		"letters": c.letters,
 	}
 	c.version = addAssets(routes)
-	return guard(o.Hosts, routes, c.notFound)
+	forms := map[string]http.HandlerFunc{}
+	if c.changes != nil {
+		routes["confirm"], routes["edit"], routes["job"], routes["jobs"] = c.confirm, c.editForm, c.job, c.jobList
+		forms["act"] = c.act
+	}
+	return guard(o.Hosts, routes, forms, c.notFound)
 }
 
 const (

@@ -24,6 +24,8 @@ type eventPage struct {
 	Payload shown
 	Forms   []formLink
 	URL     string
+	From    backend.Start // a place before a dead letter
+	At      string        // its position
 }
 
 // A formLink leads to the same page with another form of the payload.
@@ -70,7 +72,12 @@ func (c *console) event(w http.ResponseWriter, r *http.Request) {
 		here.Set("as", string(f))
 		shown.Forms = append(shown.Forms, formLink{f, "event?" + here.Encode(), f == body.Payload.Form})
 	}
-	c.render(w, r, http.StatusOK, "event", &page{Title: "Event of " + topic, Body: &shown})
+	p := &page{Title: "Event of " + topic, Body: &shown}
+	if shown.Letter != nil {
+		shown.From, shown.At = from, q.Get("at")
+		p.Permit = c.permit(w, r, Action{Topic: topic, Place: q.Get("at")}, Redrive, Edit, Discard)
+	}
+	c.render(w, r, http.StatusOK, "event", p)
 }
 
 // at returns the message at a position, which is soon after from.
@@ -126,6 +133,11 @@ func cutText(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:mostHeader], "") + "…"
+}
+
+// Fields returns the fields of a form that names the dead letter.
+func (p *eventPage) Fields() url.Values {
+	return url.Values{"topic": {p.Topic}, "from": {string(p.From)}, "at": {p.At}}
 }
 
 // Expires returns when the event expires; zero: never.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 
 	"github.com/seed41896749/eventbus/internal/figures"
 )
@@ -28,5 +29,14 @@ func (c *console) group(w http.ResponseWriter, r *http.Request) {
 			code = http.StatusServiceUnavailable
 		}
 	}
-	c.render(w, r, code, "group", &page{Title: name + " of " + topic, Live: true, Figures: s, Body: body})
+	p := &page{Title: name + " of " + topic, Live: true, Figures: s, Body: body}
+	if body.Group != nil {
+		p.Permit = c.permit(w, r, Action{Topic: topic, Group: name}, Pause, Resume, Reset, DeleteGroup)
+	}
+	c.render(w, r, code, "group", p)
+}
+
+// Fields returns the fields of a form that names the group.
+func (p groupPage) Fields() url.Values {
+	return url.Values{"topic": {p.Group.Topic}, "name": {p.Group.Name}}
 }

@@ -15,24 +15,32 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 const mostQuery = 8 << 10
 
 // guard returns a handler that refuses requests which no page of ours makes, and finds the route of
-// the others. Names are in the query, so a path is exactly the name of a route.
-func guard(hosts []string, routes map[string]http.HandlerFunc, notFound http.HandlerFunc) http.Handler {
+// the others. Names are in the query, so a path is exactly the name of a route. Only forms may change
+// something, and only they get a POST.
+func guard(hosts []string, routes, forms map[string]http.HandlerFunc, notFound http.HandlerFunc) http.Handler {
 	allowed := make([]string, len(hosts))
 	for i, h := range hosts {
 		allowed[i] = hostName(h)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
+		path := strings.TrimPrefix(r.URL.Path, "/")
+		form, changes := forms[path]
 		switch {
 		case len(allowed) > 0 && !slices.Contains(allowed, hostName(r.Host)):
 			http.Error(w, "this host is not a name of the console", http.StatusMisdirectedRequest)
-		case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		case changes && r.Method != http.MethodPost:
+			w.Header().Set("Allow", "POST")
+			http.Error(w, "this address takes forms only", http.StatusMethodNotAllowed)
+		case !changes && r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "the console only reads", http.StatusMethodNotAllowed)
+			http.Error(w, "this address only reads", http.StatusMethodNotAllowed)
 		case len(r.URL.RawQuery) > mostQuery:
 			http.Error(w, "the query is too long", http.StatusRequestURITooLong)
+		case changes:
+			form(w, r)
 		default:
-			route, ok := routes[strings.TrimPrefix(r.URL.Path, "/")]
+			route, ok := routes[path]
 			if !ok {
 				route = notFound
 			}

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -93,18 +94,33 @@ func shapes(t *testing.T, text string) (all [][]string) {
 				{Name: letter.Stack, Value: "s" + strings.ReplaceAll(text, " | ", "")},
 			}},
 		}))
-		v := visit(t, liar{m, "n" + text}, console.Options{Redact: func(string, *eventbus.Event) {}})
+		v := change(t, liar{m, "n" + text}, console.Options{
+			Redact: func(string, *eventbus.Event) {},
+			Who:    func(*http.Request) string { return text },
+		})
 		q := url.QueryEscape(text)
 		for _, at := range []string{
 			"", "?q=n" + q + "&status=" + q, "topic?name=orders", "topic?name=orders.dlq", "letters?topic=orders.dlq", "letters?topic=orders.dlq&group=x" + q,
 			"topic?name=orders&id=x" + q + "&key=" + q + "&type=" + q + "&header=" + q + "&value=" + q, "topic?name=orders&from=x" + q, "topic?name=orders&since=x" + q,
+			"confirm?verb=discard&topic=orders.dlq&id=x" + q + "&key=" + q + "&type=" + q + "&header=" + q + "&value=" + q, "confirm?verb=redrive&topic=orders.dlq&at=&group=x" + q,
+			"confirm?verb=discard&topic=orders.dlq&kind=1&of=" + q + "&group=" + q + "&reason=r" + q + "&class=" + q + "&etype=" + q, "confirm?verb=redrive&topic=orders.dlq&rate=x" + q,
+			"confirm?verb=reset&topic=orders&name=billing&to=after" + q, "confirm?verb=delete-group&topic=orders&name=x" + q, "edit?topic=orders.dlq&from=&at=x" + q, "job?id=x" + q,
 			"topic?name=x%20" + q, "group?topic=orders&name=x" + q, "event?topic=orders&from=after+" + q + "x&at=x" + q, "event?topic=orders&from=&at=x" + q,
 		} {
 			_, body := v.answer(at)
 			p := parse(t, body)
 			all = append(all, skeleton(p))
+			if p.has("confirm") && strings.Contains(at, "discard") {
+				all = append(all, skeleton(v.submit(v.open(at), "confirm")), skeleton(v.open("jobs")), skeleton(v.open("letters?topic=orders.dlq")))
+			}
 			for _, a := range p.all("a") {
 				if strings.HasPrefix(a.attrs["href"], "event?") {
+					if strings.Contains(a.attrs["href"], "topic=orders.dlq") {
+						form := skeleton(v.open(strings.Replace(a.attrs["href"], "event?", "edit?", 1)))
+						all = append(all, slices.DeleteFunc(form, func(e string) bool { // only a text has a field
+							return e == "label" || e == "p class" || strings.HasPrefix(e, "textarea")
+						}))
+					}
 					for _, as := range []string{"&as=text", "&as=hex", "&as=" + q} {
 						_, body := v.answer(a.attrs["href"] + as)
 						all = append(all, skeleton(parse(t, body)))

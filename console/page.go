@@ -20,6 +20,8 @@ type page struct {
 	Live    bool   // the script renews the parts that are live
 	Now     time.Time
 	Figures *figures.Snapshot // nil: the page has none
+	Permit  *permit           // nil: the page has no buttons
+	Changes bool              // the console has a list of changes
 	Body    any
 }
 
@@ -30,7 +32,7 @@ func isPart(r *http.Request) bool { return r.Header.Get(partHeader) != "" }
 
 // render writes a page.
 func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name string, p *page) {
-	p.Version, p.Now = c.version, time.Now()
+	p.Version, p.Now, p.Changes = c.version, time.Now(), c.changes != nil
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "base.html", p); err != nil {
 		panic(err) // the template does not fit its data
@@ -69,6 +71,13 @@ func failureOf(err error) (int, failure) {
 	switch {
 	case errors.Is(err, errNotFound):
 		return http.StatusNotFound, f
+	case errors.Is(err, errForm):
+		return http.StatusBadRequest, f
+	case errors.Is(err, errNotAllowed):
+		return http.StatusForbidden, f
+	case errors.Is(err, errBusy):
+		f.Hint = "Wait until it ends, or stop it on the page of changes."
+		return http.StatusConflict, f
 	case errors.Is(err, backend.ErrGone):
 		f.Hint = "The topic or the event no longer exists."
 		return http.StatusNotFound, f

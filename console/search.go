@@ -16,6 +16,7 @@ import (
 type search struct {
 	ID, Key, Type string
 	Header, Value string        // a name, and the value of that header, or any value
+	Group         string        // of dead letters; Kind has its own
 	Kind          *figures.Kind // all of it must match; nil: any
 }
 
@@ -27,13 +28,15 @@ func searchOf(q url.Values) search {
 	}
 	if q.Has("kind") {
 		s.Kind = &figures.Kind{Topic: q.Get("of"), Group: q.Get("group"), Reason: q.Get("reason"), ErrorClass: q.Get("class"), Type: q.Get("etype")}
+	} else {
+		s.Group = q.Get("group")
 	}
 	return s
 }
 
 func (s *search) values() url.Values {
 	v := url.Values{}
-	for name, value := range map[string]string{"id": s.ID, "key": s.Key, "type": s.Type, "header": s.Header, "value": s.Value} {
+	for name, value := range map[string]string{"id": s.ID, "key": s.Key, "type": s.Type, "header": s.Header, "value": s.Value, "group": s.Group} {
 		if value != "" {
 			v.Set(name, value)
 		}
@@ -48,14 +51,14 @@ func (s *search) values() url.Values {
 }
 
 func (s *search) empty() bool {
-	return s.ID+s.Key+s.Type+s.Header+s.Value == "" && s.Kind == nil
+	return s.ID+s.Key+s.Type+s.Header+s.Value+s.Group == "" && s.Kind == nil
 }
 
 func (s *search) matches(e *eventbus.Event) bool {
 	why, kind, dead := figures.KindOf(e)
 	return (s.ID == "" || e.ID == s.ID || dead && why.ID == s.ID) &&
 		(s.Key == "" || e.Key == s.Key) && (s.Type == "" || e.Type == s.Type) &&
-		s.matchesHeader(e.Headers) && (s.Kind == nil || dead && *s.Kind == kind)
+		s.matchesHeader(e.Headers) && (s.Group == "" || dead && why.Group == s.Group) && (s.Kind == nil || dead && *s.Kind == kind)
 }
 
 func (s *search) matchesHeader(h eventbus.Headers) bool {

@@ -69,6 +69,13 @@ func call(ctx context.Context, f func(context.Context) (any, error)) (value any,
 	return f(ctx)
 }
 
+// drop drops all results, because a change has made them old.
+func (s *shared) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.all)
+}
+
 // forget drops results that are too old.
 func (s *shared) forget(now time.Time) {
 	for key, r := range s.all {

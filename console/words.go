@@ -25,6 +25,8 @@ var words = template.FuncMap{
 	"spark":  newSpark,
 	"plural": plural,
 
+	"jobURL":          jobURL,
+	"title":           func(a Action) string { return title(&a) },
 	"topicURL":        topicURL,
 	"groupURL":        groupURL,
 	"lettersURL":      lettersURL,

@@ -65,9 +65,14 @@ func newLetter(m *backend.Message) (*Letter, bool) {
 	return &Letter{DeadLetter: why, Event: eventbus.EventOf(letter.Event(m)), Place: m.Position, message: m}, true
 }
 
+// Stored returns the letter as a reader of the dead-letter topic gets it: the event with the
+// headers that say why it failed. It shares the payload and the headers of the letter.
+func (l *Letter) Stored() eventbus.Event { return eventbus.EventOf(l.message) }
+
 // A Filter chooses the letters that match all of its fields. A zero field matches all
 // letters.
 type Filter struct {
+	From               backend.Start      // reading begins here, so that the letters before it are not read; default: with the oldest letter
 	Group, Topic       string             // the group that failed, and the topic of its event
 	Reason, ErrorClass string             // as in eventbus.DeadLetter
 	Type               string             // the type of the event
@@ -99,8 +104,8 @@ func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
 // with the position after which it reads on. An error of between ends it.
 func (t *Topic) pages(ctx context.Context, f Filter, size int, between func(from string) error) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
-		for from := ""; ; {
-			ms, err := backend.Read(ctx, t.backend, t.name, backend.StartAfter(from), size)
+		for start := f.From; ; {
+			ms, err := backend.Read(ctx, t.backend, t.name, start, size)
 			if errors.Is(err, backend.ErrGone) {
 				return
 			}
@@ -116,10 +121,14 @@ func (t *Topic) pages(ctx context.Context, f Filter, size int, between func(from
 					return
 				}
 			}
-			from = ms[len(ms)-1].Position
-			if err := between(from); err != nil {
+			last := ms[len(ms)-1].Position
+			start = backend.StartAfter(last)
+			if err := between(last); err != nil {
 				yield(nil, err)
 				return
+			}
+			if f.Place != "" && last >= f.Place {
+				return // the letters that follow are at other places
 			}
 		}
 	}

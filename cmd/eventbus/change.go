@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
-	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/operator"
 )
 
 // A change is a command that changes a topic or a group. If events may be lost, it asks
@@ -71,23 +70,6 @@ func (c *change) command(cmd *cobra.Command, names int, do func(ctx context.Cont
 	return cmd
 }
 
-// admin returns the backend's Admin. It returns an error if the topic, or the group unless it
-// is empty, does not exist.
-func (c *change) admin(ctx context.Context, b backend.Backend, topic, group string) (backend.Admin, error) {
-	admin, ok := backend.As[backend.Admin](b)
-	if !ok {
-		return nil, fmt.Errorf("this backend cannot change topics and groups: %w", errors.ErrUnsupported)
-	}
-	if err := requireStored(ctx, b, topic); err != nil || group == "" {
-		return admin, err
-	}
-	groups, err := admin.Groups(ctx, topic)
-	if err == nil && !slices.Contains(groups, group) {
-		err = fmt.Errorf("%s has no group %q%s", topic, group, nearest.Hint("%s", group, groups))
-	}
-	return admin, err
-}
-
 // confirm returns nil if the user agrees to a change. It asks on a terminal. Otherwise
 // the flag --yes must be given.
 func (c *change) confirm(cmd *cobra.Command, would string) error {
@@ -117,14 +99,7 @@ func (c *change) print(cmd *cobra.Command, o outcome, text string) error {
 
 // unsettled returns how many events a group has not settled.
 func unsettled(ctx context.Context, b backend.Backend, topic, group string) survey.Count {
-	s, err := backend.StatsOf(ctx, b, topic, group)
-	switch {
-	case err != nil:
-		return backend.Unknown
-	case s.Lag >= 0 && s.InFlight >= 0 && s.Delayed >= 0:
-		return survey.Count(s.Lag + s.InFlight + s.Delayed)
-	}
-	return backend.Unknown
+	return survey.Count(operator.Unsettled(ctx, b, topic, group))
 }
 
 // events writes a number of events, such as "12 events that billing has not settled".

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -18,7 +19,9 @@ import (
 )
 
 const consoleHelp = `Serve the console: pages for a browser that show how the topics and groups are
-doing, the events of a topic, and the dead letters by class. The pages change nothing.
+doing, the events of a topic, and the dead letters by class. The pages change nothing, unless
+--allow-write is given: then visitors redrive, edit and discard dead letters, and
+pause, resume, reset and delete groups. Each change is a line on standard error.
 
 It listens on this machine only, unless --listen names another address. It asks for no
 password, so put a proxy with a sign-in in front of any other address, and give
@@ -31,6 +34,7 @@ type consoleServer struct {
 	listen string
 	hosts  []string
 	hide   bool
+	write  bool
 }
 
 func newServe(drivers []backend.Driver) *cobra.Command {
@@ -39,7 +43,7 @@ func newServe(drivers []backend.Driver) *cobra.Command {
 		Use:     "serve",
 		Short:   "Serve the console for browsers",
 		Long:    consoleHelp,
-		Example: "  eventbus serve\n  eventbus serve --listen 10.0.0.5:8080 --host bus.example.com",
+		Example: "  eventbus serve\n  eventbus serve --allow-write\n  eventbus serve --listen 10.0.0.5:8080 --host bus.example.com",
 		Args:    topics(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.run(cmd); err != nil {
@@ -52,6 +56,7 @@ func newServe(drivers []backend.Driver) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
 	f.StringSliceVar(&s.hosts, "host", nil, "answer requests for this `name` only, besides the names of this machine if it listens there")
+	f.BoolVar(&s.write, "allow-write", false, "let every visitor change groups and dead letters")
 	f.BoolVar(&s.hide, "hide-payloads", false, "show no payload, and only those headers that say why an event is a dead letter")
 	return cmd
 }
@@ -78,17 +83,28 @@ func (s *consoleServer) run(cmd *cobra.Command) error {
 	if s.hide {
 		o.Redact = hidePayload
 	}
-	announce(cmd.ErrOrStderr(), l.Addr(), local)
+	if s.write {
+		o.Allow = func(*http.Request, console.Action) error { return nil }
+		o.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	}
+	announce(cmd.ErrOrStderr(), l.Addr(), local, s.write)
 	return serveUntil(ctx, l, console.Handler(bus.Backend(), o))
 }
 
-// announce writes the address of the console, and says whether only this machine can reach it.
-func announce(w io.Writer, at net.Addr, local bool) {
+// announce writes the address of the console, and says which people can reach it, and can change
+// something there.
+func announce(w io.Writer, at net.Addr, local, write bool) {
+	text := "for everybody who reaches this address: there is no sign-in"
 	if local {
-		fmt.Fprintf(w, "console at http://%s/, for this machine only\n", at)
-		return
+		text = "for this machine only"
 	}
-	fmt.Fprintf(w, "console at http://%s/, for everybody who reaches this address: there is no sign-in\n", at)
+	fmt.Fprintf(w, "console at http://%s/, %s\n", at, text)
+	switch {
+	case write && local:
+		fmt.Fprintln(w, "Every user of this machine can change groups and discard dead letters here.")
+	case write:
+		fmt.Fprintln(w, "Everybody who reaches this address can delete groups and discard dead letters.")
+	}
 }
 
 // serveUntil serves until ctx ends. Requests that are being answered then have one more second.

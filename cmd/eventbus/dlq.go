@@ -19,6 +19,7 @@ import (
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/internal/bytesize"
 	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/operator"
 )
 
 const dlqHelp = `Look at dead letters, and settle them: send their events again, or discard them.
@@ -99,7 +100,7 @@ func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *co
 		return err
 	}
 	defer q.close(ctx, bus)
-	if err := requireTopics(ctx, bus.Backend(), topic); err != nil {
+	if err := operator.RequireTopics(ctx, bus.Backend(), topic); err != nil {
 		return err
 	}
 	if err := requireLetters(ctx, bus.Backend(), topic); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed41896749/eventbus/deadletter"
+	"github.com/seed41896749/eventbus/internal/operator"
 )
 
 func newDLQList(q *dlq) *cobra.Command {
@@ -46,7 +47,7 @@ func (q *dlq) listAll(cmd *cobra.Command) error {
 		return err
 	}
 	defer q.close(ctx, bus)
-	all, err := topicsOf(ctx, bus.Backend())
+	all, err := operator.Topics(ctx, bus.Backend())
 	if err == nil && all == nil {
 		err = errors.New("give the dead-letter topic: the backend does not list its topics")
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -10,72 +9,12 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/internal/nearest"
-	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/operator"
 )
-
-// requireTopics returns an error if one of the topics does not exist. It returns nil if the
-// backend cannot, or may not, list its topics.
-func requireTopics(ctx context.Context, b backend.Backend, names ...string) error {
-	all, err := topicsOf(ctx, b)
-	if err != nil || all == nil {
-		return err
-	}
-	known := visible(all)
-	for _, name := range names {
-		if !slices.Contains(all, name) && !slices.Contains(known, name) {
-			return fmt.Errorf("there is no topic %q%s", name, nearest.Hint("%s", name, known))
-		}
-	}
-	return nil
-}
-
-// visible returns names with a topic with partitions in place of the inner topics of which it
-// consists.
-func visible(names []string) (known []string) {
-	for _, name := range names {
-		topic := partition.Whole(name)
-		if topic == "" || !slices.Contains(names, partition.NumberTopic(topic)) {
-			topic = name
-		}
-		if !slices.Contains(known, topic) {
-			known = append(known, topic)
-		}
-	}
-	return known
-}
-
-// requireStored returns an error if topic does not exist as a topic of the broker. It may be a topic
-// with partitions.
-func requireStored(ctx context.Context, b backend.Backend, topic string) error {
-	if err := requireTopics(ctx, b, topic); err != nil {
-		return err
-	}
-	all, err := topicsOf(ctx, b)
-	if err == nil && all != nil && !slices.Contains(all, topic) {
-		err = fmt.Errorf("%s has partitions, each of which is a topic of its own, such as %s: eventbus topics --all lists them", topic, partition.Topic(topic, 0))
-	}
-	return err
-}
-
-// topicsOf returns the topics that exist; nil if the backend cannot, or may not, list them.
-func topicsOf(ctx context.Context, b backend.Backend) ([]string, error) {
-	admin, ok := backend.As[backend.Admin](b)
-	if !ok {
-		return nil, nil
-	}
-	all, err := admin.Topics(ctx)
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, backend.ErrDenied) {
-		return nil, nil
-	}
-	if all == nil && err == nil {
-		all = []string{}
-	}
-	return all, err
-}
 
 // requireLetters returns an error if topic exists, and its first event is no dead letter.
 func requireLetters(ctx context.Context, b backend.Backend, topic string) error {
-	all, err := topicsOf(ctx, b)
+	all, err := operator.Topics(ctx, b)
 	if err != nil {
 		return err
 	}

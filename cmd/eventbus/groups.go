@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -49,7 +50,7 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := requireTopics(ctx, b, args...); err != nil {
+				if err := operator.RequireTopics(ctx, b, args...); err != nil {
 					return err
 				}
 				if s.Inner = all; owners {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/operator"
 )
 
 func newGroupsCreate(drivers []backend.Driver) *cobra.Command {
@@ -46,7 +47,7 @@ func newGroupsReset(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		admin, err := c.admin(ctx, bus.Backend(), topic, group)
+		admin, err := operator.Admin(ctx, bus.Backend(), topic, group)
 		if err != nil {
 			return err
 		}
@@ -90,7 +91,7 @@ func newGroupsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Use: "delete TOPIC GROUP", Short: "Delete a group that nobody uses", Example: "  eventbus groups delete orders audit",
 		Long: "Delete a group. The topic no longer keeps events for it. A running member makes the\ngroup again, so stop the members first.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
-		admin, err := c.admin(ctx, bus.Backend(), topic, group)
+		admin, err := operator.Admin(ctx, bus.Backend(), topic, group)
 		if err != nil {
 			return err
 		}

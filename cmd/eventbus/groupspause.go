@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/operator"
 )
 
 func newGroupsPause(drivers []backend.Driver) *cobra.Command {
@@ -20,15 +21,10 @@ func newGroupsPause(drivers []backend.Driver) *cobra.Command {
 		Use: "pause TOPIC GROUP", Short: "Stop all members of a group", Example: "  eventbus groups pause orders billing --why 'the bank is closed' --until 2h",
 		Long: "Stop all members of a group, in all processes, within about a second, and members that\nattach later too. The broker stores the pause. Events that are held are still handled.\nThe members show the pause in their state and log. A second pause replaces the first.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) (err error) {
-		if until != "" {
-			if p.Until, err = parseTime("until", until, true); err != nil {
-				return err
-			}
+		if p.Until, err = operator.End(until); err != nil {
+			return namedFlag("until", err)
 		}
-		if !p.Until.IsZero() && !p.Until.After(time.Now()) {
-			return fmt.Errorf("--until %s has passed", until)
-		}
-		pauser, err := c.pauser(ctx, bus.Backend(), topic, group)
+		pauser, err := operator.Pauser(ctx, bus.Backend(), topic, group)
 		if err == nil {
 			err = pauser.Pause(ctx, topic, group, p)
 		}
@@ -55,7 +51,7 @@ func newGroupsResume(drivers []backend.Driver) *cobra.Command {
 	return c.command(&cobra.Command{
 		Use: "resume TOPIC GROUP", Short: "End the pause of a group", Example: "  eventbus groups resume orders billing",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
-		pauser, err := c.pauser(ctx, bus.Backend(), topic, group)
+		pauser, err := operator.Pauser(ctx, bus.Backend(), topic, group)
 		if err == nil {
 			err = pauser.Resume(ctx, topic, group)
 		}
@@ -66,14 +62,6 @@ func newGroupsResume(drivers []backend.Driver) *cobra.Command {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s goes on, with %s\n", topic, group, n)
 		return err
 	})
-}
-
-// pauser returns the backend's Pauser, or an error if the group does not exist.
-func (c *change) pauser(ctx context.Context, b backend.Backend, topic, group string) (backend.Pauser, error) {
-	if _, err := c.admin(ctx, b, topic, group); err != nil {
-		return nil, err
-	}
-	return backend.PauserOf(b)
 }
 
 // userName returns the name of the present user of the system, or "".

@@ -149,7 +149,7 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 // event between two reads is missed.
 func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (from eventbus.Start, err error) {
 	if t.since != "" {
-		since, err := parseTime("since", t.since, false)
+		since, err := parseTime("since", t.since)
 		return eventbus.StartAt(since), err
 	}
 	if from, err = parseStart("from", t.from); err != nil || from != eventbus.StartLatest {

@@ -16,6 +16,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/operator"
 )
 
 const topHelp = `Show how the groups of the topics are doing, again and again, the ones in trouble
@@ -78,7 +79,7 @@ func (t *top) run(cmd *cobra.Command, names []string) error {
 		return err
 	}
 	defer t.close(ctx, bus)
-	if err := t.bound(ctx, func(ctx context.Context) error { return requireTopics(ctx, bus.Backend(), names...) }); err != nil {
+	if err := t.bound(ctx, func(ctx context.Context) error { return operator.RequireTopics(ctx, bus.Backend(), names...) }); err != nil {
 		return err
 	}
 	sampler := figures.NewSampler(bus.Backend(), figures.Options{Interval: t.interval, Timeout: t.patience})

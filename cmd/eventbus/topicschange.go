@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
 	"github.com/seed41896749/eventbus/internal/bytesize"
+	"github.com/seed41896749/eventbus/internal/operator"
 )
 
 func newTopicsDeclare(drivers []backend.Driver, asJSON *bool) *cobra.Command {
@@ -45,7 +46,7 @@ func newTopicsSettings(drivers []backend.Driver, asJSON *bool, cmd *cobra.Comman
 			}
 		}
 		if replace {
-			if err := requireStored(ctx, bus.Backend(), topic); err != nil {
+			if err := operator.RequireStored(ctx, bus.Backend(), topic); err != nil {
 				return err
 			}
 		}
@@ -89,7 +90,7 @@ func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Use: "delete TOPIC", Short: "Delete a topic with its groups and events", Example: "  eventbus topics delete orders.old",
 		Long: "Delete a topic with its groups and events. A running member makes it again, so stop the\nmembers first.",
 	}, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) error {
-		admin, err := c.admin(ctx, bus.Backend(), topic, "")
+		admin, err := operator.Admin(ctx, bus.Backend(), topic, "")
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -46,7 +47,7 @@ func (d *divide) run(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus,
 	if d.number < 1 || d.number > partition.Most {
 		return fmt.Errorf("--partitions is %d, want 1 to %d", d.number, partition.Most)
 	}
-	if err := requireTopics(ctx, bus.Backend(), topic); err != nil {
+	if err := operator.RequireTopics(ctx, bus.Backend(), topic); err != nil {
 		return err
 	}
 	work := partition.Change{

@@ -13,18 +13,21 @@ type Redact func(topic string, e *eventbus.Event)
 
 // EventOf returns the event that m stores, redacted. After a panic of r the event has only its
 // position.
-func (r Redact) EventOf(m *backend.Message) (e eventbus.Event) {
+func (r Redact) EventOf(m *backend.Message) eventbus.Event { return r.Of(m.Topic, eventbus.EventOf(m)) }
+
+// Of returns an event of topic, redacted as by EventOf.
+func (r Redact) Of(topic string, stored eventbus.Event) (e eventbus.Event) {
 	if r == nil {
-		return eventbus.EventOf(m)
+		return stored
 	}
 	defer func() {
 		if recover() != nil {
-			e = eventbus.Event{Position: m.Position, Type: "(the Redact function has panicked)"}
+			e = eventbus.Event{Position: stored.Position, Type: "(the Redact function has panicked)"}
 		}
 	}()
-	e = eventbus.EventOf(m)
+	e = stored
 	e.Headers = slices.Clone(e.Headers)
-	r(m.Topic, &e)
-	e.Position = m.Position
+	r(topic, &e)
+	e.Position = stored.Position
 	return e
 }

@@ -95,6 +95,7 @@ var rows = []struct {
 	{"deadletter", everything},
 	{"console", everything},
 	{"internal/figures", everything},
+	{"internal/operator", everything},
 	{"internal/pages", everything},
 	{"internal/cloudevent", everything},
 	{"internal/letter", everything},

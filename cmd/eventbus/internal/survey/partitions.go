@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -40,7 +41,7 @@ func (s *Survey) Owners(ctx context.Context, topics ...string) ([]Owner, error) 
 }
 
 func (s *Survey) ownersOf(ctx context.Context, topic string) (rows []Owner, err error) {
-	n, err := s.number(ctx, topic)
+	n, err := operator.Partitions(ctx, s.backend, topic)
 	if err != nil || n == 0 {
 		return nil, err
 	}
@@ -82,18 +83,6 @@ func (s *Survey) ownersOf(ctx context.Context, topic string) (rows []Owner, err 
 	return rows, nil
 }
 
-// number returns the number of partitions of topic; 0: it has none, or this client may not know.
-func (s *Survey) number(ctx context.Context, topic string) (int, error) {
-	if backend.CheckName(partition.NumberTopic(topic)) != nil {
-		return 0, nil //nolint:nilerr // a topic with so long a name has no partitions
-	}
-	n, err := partition.Number(ctx, s.backend, topic)
-	if errors.Is(err, backend.ErrDenied) || errors.Is(err, errors.ErrUnsupported) {
-		return 0, nil
-	}
-	return n, err
-}
-
 // divided returns the numbers of partitions of the topics with partitions among names.
 func (s *Survey) divided(ctx context.Context, names []string) (numbers map[string]int, err error) {
 	numbers = map[string]int{}
@@ -103,7 +92,7 @@ func (s *Survey) divided(ctx context.Context, names []string) (numbers map[strin
 		if topic == "" || name != partition.NumberTopic(topic) {
 			continue
 		}
-		n, err := s.number(ctx, topic)
+		n, err := operator.Partitions(ctx, s.backend, topic)
 		if errs = append(errs, err); n > 0 {
 			numbers[topic] = n
 		}

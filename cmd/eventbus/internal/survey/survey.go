@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/figures"
 )
 
@@ -141,7 +142,7 @@ func (s *Survey) Groups(ctx context.Context, topics ...string) ([]Group, error) 
 	rows := []Group{}
 	var errs []error
 	for _, topic := range topics {
-		n, err := s.number(ctx, topic)
+		n, err := operator.Partitions(ctx, s.backend, topic)
 		errs = append(errs, err)
 		if n > 0 {
 			of, err := s.wholeGroups(ctx, topic, n)

@@ -1,0 +1,144 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/operator"
+	"github.com/seed41896749/eventbus/internal/pages"
+)
+
+// A confirmPage asks before a change, and says how much it would change.
+type confirmPage struct {
+	Order *order
+	Tally *tally // of letters; nil: the change is of a group
+	Lost  string // the unsettled events of a group
+	Parts int    // the partitions of the group's topic; 0: none
+	Back  string // URL
+}
+
+// A tally counts the letters that a change would meet.
+type tally struct {
+	N       int
+	Looping int  // of N, that were redriven too often
+	More    bool // there may be more
+	Read    int
+}
+
+// String returns the number as text.
+func (t *tally) String() string {
+	if t.More {
+		return strconv.Itoa(t.N) + " or more"
+	}
+	return strconv.Itoa(t.N)
+}
+
+// confirm shows the page that asks before a change. It only reads.
+func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
+	o, err := orderOf(r.URL.Query())
+	if err == nil && !o.asks() {
+		err = errNotFound
+	}
+	if err == nil {
+		o.DryRun = true
+		err = c.allow(r, o.Action)
+	}
+	if err == nil {
+		err = c.supports(o.Verb)
+	}
+	body := &confirmPage{Order: o}
+	if err == nil {
+		err = c.dryRun(r.Context(), body)
+	}
+	if err != nil {
+		c.fail(w, r, "Before a change", err)
+		return
+	}
+	c.render(w, r, http.StatusOK, "confirm", &page{Title: title(&o.Action), Permit: c.permit(w, r, o.Action, o.Verb), Body: body})
+}
+
+// dryRun sets what a change would do.
+func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
+	o := p.Order
+	if o.Verb.onGroup() {
+		ctx, cancel := context.WithTimeout(ctx, readTime)
+		defer cancel()
+		p.Back = groupURL(o.Topic, o.Group)
+		topics, err := c.topicsOf(ctx, o)
+		if err != nil {
+			return err
+		}
+		if p.Parts, err = operator.Partitions(ctx, c.backend, o.Topic); err != nil {
+			return err
+		}
+		p.Lost = unsettled(c.unsettled(ctx, topics, o.Group))
+		return nil
+	}
+	p.Back = lettersURL(o.Topic)
+	if o.Place == "" {
+		o.before = time.Now().UTC() // a letter of a later failure is none that the visitor has seen
+	}
+	key := strings.Join([]string{"count", o.Topic, string(o.from), o.Place, o.search.values().Encode()}, "\x00")
+	p.Tally, err = reading(ctx, c, key, func(ctx context.Context) (*tally, error) { return c.browse(o.Topic).count(ctx, o) })
+	if err == nil {
+		o.found = p.Tally.String()
+	}
+	return err
+}
+
+// count counts the letters of an order, within the bounds of a request.
+func (b *browser) count(ctx context.Context, o *order) (*tally, error) {
+	t := new(tally)
+	read := b.reader(o.from)
+	for {
+		ms, err := read.Next(ctx, pages.MostPage)
+		switch {
+		case errors.Is(err, pages.ErrSpent):
+			t.More = true
+			return t, nil
+		case err != nil:
+			return nil, err
+		case len(ms) == 0:
+			return t, nil
+		}
+		for i := range ms {
+			t.Read++
+			t.add(b, o, &ms[i])
+		}
+		if o.Place != "" && ms[len(ms)-1].Position >= o.Place {
+			return t, nil
+		}
+	}
+}
+
+func (t *tally) add(b *browser, o *order, m *backend.Message) {
+	e := b.redact.EventOf(m)
+	why, dead := eventbus.DeadLetterOf(&e)
+	switch {
+	case !dead, o.Place != "" && o.Place != m.Position, !o.before.IsZero() && !why.LastAttempt.Before(o.before), !o.search.matches(&e):
+		return
+	}
+	t.N++
+	if why.Redriven >= mostRedrives {
+		t.Looping++
+	}
+}
+
+// title says in a few words which change an action is.
+func title(a *Action) string {
+	if a.Verb.onGroup() {
+		text := map[Verb]string{Pause: "Pause ", Resume: "Resume ", Reset: "Reset ", DeleteGroup: "Delete "}[a.Verb]
+		return text + a.Group + " of " + a.Topic
+	}
+	text := map[Verb]string{Redrive: "Redrive ", Discard: "Discard ", Edit: "Edit and redrive ", Stop: "Stop a job on "}[a.Verb]
+	if a.Place != "" {
+		return text + "one dead letter of " + a.Topic
+	}
+	return text + "dead letters of " + a.Topic
+}

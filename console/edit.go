@@ -1,0 +1,184 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/deadletter"
+	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/partition"
+)
+
+// A draft is an event as the fields of a form show it. A field that the visitor does not change keeps
+// the bytes of the event, also if the form cannot show them, or shows them redacted.
+type draft struct {
+	Type, Key string
+	Headers   eventbus.Headers
+	Payload   string
+	Text      bool   // the payload can be edited
+	Why       string // it cannot, because of this
+	Fixed     bool   // the key cannot be edited, because the event stays in its partition
+}
+
+const (
+	moreHeaders  = 3   // empty rows for new headers
+	mostEdited   = 100 // headers
+	typeHeader   = "ce-type"
+)
+
+// draftOf returns the draft of a dead letter, as a reader of its topic gets the letter.
+func draftOf(e *eventbus.Event, of string) *draft {
+	d := &draft{Type: value(e.Type), Key: value(e.Key)}
+	_, _, d.Fixed = partition.Cut(of)
+	for _, h := range letter.Original(&backend.Message{Headers: e.Headers}) {
+		if len(d.Headers) < mostEdited {
+			d.Headers = append(d.Headers, eventbus.Header{Name: value(h.Name), Value: value(h.Value)})
+		}
+	}
+	switch {
+	case len(e.Payload) > mostText:
+		d.Why = "It is larger than " + size(mostText) + "."
+	case !isText(e.Payload) || strings.ContainsFunc(string(e.Payload), func(r rune) bool { return r&0xfffe == 0xfffe }):
+		d.Why = "It is no text."
+	default:
+		d.Text, d.Payload = true, lines(string(e.Payload))
+	}
+	return d
+}
+
+// lines returns text with the line ends that a browser gives to the text of a form, without their
+// carriage returns.
+func lines(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
+}
+
+// An editPage is the page with the form of one letter.
+type editPage struct {
+	Topic string
+	URL   string // of the letter
+	Order *order
+	Draft *draft
+}
+
+// Rows returns the headers with a number each, and some empty rows.
+func (p *editPage) Rows() (rows []headerRow) {
+	for i, h := range p.Draft.Headers {
+		rows = append(rows, headerRow{i, h.Name, h.Value})
+	}
+	for range moreHeaders {
+		rows = append(rows, headerRow{N: len(rows)})
+	}
+	return rows
+}
+
+type headerRow struct {
+	N           int
+	Name, Value string
+}
+
+// editForm shows the form that edits one letter.
+func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	o, err := orderOf(url.Values{"verb": {string(Edit)}, "topic": q["topic"], "from": q["from"], "at": q["at"]})
+	if err == nil {
+		o.DryRun = true
+		err = c.allow(r, o.Action)
+	}
+	if err != nil {
+		c.fail(w, r, "Edit a dead letter", err)
+		return
+	}
+	body, err := reading(r.Context(), c, "edit\x01"+o.Topic+"\x01"+string(o.from)+"\x01"+o.Place, func(ctx context.Context) (*editPage, error) {
+		m, err := c.browse(o.Topic).at(ctx, o.from, o.Place)
+		if err != nil {
+			return nil, err
+		}
+		e := c.redact.EventOf(m)
+		why, ok := eventbus.DeadLetterOf(&e)
+		if !ok {
+			return nil, wrong("the event is no dead letter")
+		}
+		return &editPage{Topic: o.Topic, Order: o, Draft: draftOf(&e, why.Topic)}, nil
+	})
+	if err != nil {
+		c.fail(w, r, "Edit a dead letter", err)
+		return
+	}
+	shown := *body // it is shared
+	shown.URL = "event?" + url.Values{"topic": {o.Topic}, "from": {string(o.from)}, "at": {o.Place}}.Encode()
+	c.render(w, r, http.StatusOK, "edit", &page{Title: "Edit a dead letter of " + o.Topic, Permit: c.permit(w, r, o.Action, Edit), Body: &shown})
+}
+
+var errSealed = errors.New("the payload of this event cannot be edited")
+
+// editing returns the function that changes the event of a letter as the form of an order says.
+func (c *console) editing(o *order) func(*backend.Message, *deadletter.Letter) error {
+	return func(m *backend.Message, l *deadletter.Letter) error {
+		stored := c.redact.Of(o.Topic, l.Stored())
+		shown := draftOf(&stored, l.Topic)
+		if err := shown.apply(m, o.edited); err != nil {
+			return err
+		}
+		e := eventbus.EventOf(m)
+		_, err := eventbus.MessageOf("any", &e) // it checks the fields
+		return err
+	}
+}
+
+// apply changes the fields of m that differ between the draft and the form v.
+func (d *draft) apply(m *backend.Message, v url.Values) error {
+	if key := v.Get("key"); v.Has("key") && key != d.Key {
+		if d.Fixed {
+			return errors.New("the key of an event in a partition cannot be edited")
+		}
+		m.Key = key
+	}
+	if kind := v.Get("type"); v.Has("type") && kind != d.Type {
+		set(m, typeHeader, kind)
+	}
+	for i := range len(d.Headers) + moreHeaders {
+		n := strconv.Itoa(i)
+		if !v.Has("name" + n) {
+			continue
+		}
+		var was eventbus.Header
+		if i < len(d.Headers) {
+			was = d.Headers[i]
+		}
+		now := eventbus.Header{Name: strings.TrimSpace(v.Get("name" + n)), Value: v.Get("value" + n)}
+		if now == was {
+			continue
+		}
+		if strings.HasPrefix(strings.ToLower(now.Name), letter.ReservedPrefix) || now.Name == typeHeader {
+			return fmt.Errorf("the name %q of a header is reserved", now.Name)
+		}
+		if now.Name != was.Name && was.Name != "" {
+			m.Headers.Del(was.Name)
+		}
+		if now.Name != "" {
+			m.Headers.Set(now.Name, now.Value)
+		}
+	}
+	if text := lines(v.Get("payload")); v.Has("payload") && text != d.Payload {
+		if !d.Text {
+			return errSealed
+		}
+		m.Payload = []byte(text)
+	}
+	return nil
+}
+
+func set(m *backend.Message, name, value string) {
+	if value == "" {
+		m.Headers.Del(name)
+		return
+	}
+	m.Headers.Set(name, value)
+}

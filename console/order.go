@@ -1,0 +1,146 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/operator"
+)
+
+// An order is an Action with the details of its form.
+type order struct {
+	Action
+	search search
+	from   backend.Start // where the letters begin
+	before time.Time     // letters whose last attempt is before; zero: all
+	rate   float64       // letters per second; 0: no bound
+	found  string        // how many letters the page before has counted
+	start  backend.Start // of Reset
+	to     string        // start as text; see To
+	pause  backend.Pause
+	edited url.Values
+	job    string // of Stop
+}
+
+// errForm is the class of errors of a form that a visitor can mend.
+var errForm = errors.New("this cannot be done")
+
+func wrong(format string, a ...any) error {
+	return fmt.Errorf("%w: %w", errForm, fmt.Errorf(format, a...))
+}
+
+// orderOf returns the order in a form, or in the query of a page that asks before.
+func orderOf(v url.Values) (*order, error) {
+	o := &order{Action: Action{Verb: Verb(v.Get("verb")), Topic: v.Get("topic")}}
+	if o.Verb == Stop {
+		o.job = v.Get("job")
+		return o, nil // the job knows the rest
+	}
+	if !slices.Contains(verbs, o.Verb) {
+		return nil, wrong("there is no such change")
+	}
+	if err := backend.CheckName(o.Topic); err != nil {
+		return nil, wrong("topic %w", err)
+	}
+	if o.Verb.onGroup() {
+		return o, o.ofGroup(v)
+	}
+	return o, o.ofLetters(v)
+}
+
+// ofGroup reads the details of a change of a group.
+func (o *order) ofGroup(v url.Values) (err error) {
+	if o.Group = v.Get("name"); backend.CheckName(o.Group) != nil {
+		return wrong("group %w", backend.CheckName(o.Group))
+	}
+	switch o.Verb {
+	case Pause:
+		o.pause.Why = strings.TrimSpace(v.Get("why"))
+		if o.pause.Until, err = operator.End(strings.TrimSpace(v.Get("until"))); err != nil {
+			return wrong("until %w", err)
+		}
+		if err := o.pause.Check(); err != nil {
+			return wrong("%w", err)
+		}
+	case Reset:
+		o.to = strings.TrimSpace(v.Get("to"))
+		if o.start, err = operator.Start(o.to); err != nil {
+			return wrong("the place %w", err)
+		}
+		if at, ok := o.start.At(); ok {
+			o.to = at.Format(time.RFC3339Nano) // a duration would mean another time when the visitor agrees
+		}
+	}
+	return nil
+}
+
+// ofLetters reads the details of a change of dead letters.
+func (o *order) ofLetters(v url.Values) error {
+	var ok bool
+	if o.from, ok = startOf(v.Get("from")); !ok {
+		return wrong("%q is no place", short(v.Get("from")))
+	}
+	if o.Place = v.Get("at"); o.Place == "" {
+		o.search = searchOf(v)
+		o.Filter = filterOf(&o.search)
+		if text := strings.TrimSpace(v.Get("since")); text != "" {
+			if o.from, ok = since(text); !ok {
+				return wrong("%q is no time", short(text))
+			}
+		}
+	}
+	if o.Verb == Edit {
+		if o.Place == "" {
+			return wrong("only one letter can be edited at a time")
+		}
+		o.edited = v
+	}
+	if text := v.Get("before"); text != "" {
+		var err error
+		if o.before, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return wrong("%q is no time", short(text))
+		}
+	}
+	if text := strings.TrimSpace(v.Get("rate")); text != "" {
+		var err error
+		if o.rate, err = strconv.ParseFloat(text, 64); err != nil || !(o.rate > 0) || o.rate > mostRate {
+			return wrong("the rate %q is no number of events a second, more than 0", short(text))
+		}
+	}
+	if o.found = v.Get("found"); len(o.found) > len("100000 or more") {
+		return wrong("the number of letters is too long")
+	}
+	return nil
+}
+
+const mostRate = 1e6 // letters per second
+
+// To returns where a group begins again, for people.
+func (o *order) To() string { return o.to }
+
+// Values returns the order as the fields of a form, without the token.
+func (o *order) Values() url.Values {
+	v := o.search.values()
+	v.Set("verb", string(o.Verb))
+	v.Set("topic", o.Topic)
+	set := func(name, value string) {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("name", o.Group)
+	set("to", o.to)
+	set("from", string(o.from))
+	set("at", o.Place)
+	set("found", o.found)
+	if !o.before.IsZero() {
+		v.Set("before", o.before.Format(time.RFC3339Nano))
+	}
+	return v
+}
