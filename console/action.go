@@ -107,7 +107,7 @@ func (c *console) allow(r *http.Request, a Action) error {
 	}
 	if err := c.changes.allow(r, a); err != nil {
 		if !a.DryRun {
-			c.changes.tell(r.Context(), slog.LevelWarn, "console: refused", c.changes.who(r), &a, slog.Any("error", err))
+			c.changes.tell(r.Context(), slog.LevelWarn, "console: refused", c.changes.visitor(r), &a, slog.Any("error", err))
 		}
 		return errNotAllowed
 	}
@@ -136,7 +136,7 @@ func (c *console) permit(w http.ResponseWriter, r *http.Request, a Action, verbs
 	for _, v := range verbs {
 		a.Verb = v
 		switch {
-		case c.supports(v) != nil:
+		case c.changes.supports(v) != nil:
 			p.Unsupported = append(p.Unsupported, v)
 		case c.allow(r, a) != nil:
 			p.Refused = append(p.Refused, v)
@@ -151,7 +151,7 @@ func (c *console) permit(w http.ResponseWriter, r *http.Request, a Action, verbs
 }
 
 // supports returns an error if the backend certainly cannot do v.
-func (c *console) supports(v Verb) error {
+func (c *changes) supports(v Verb) error {
 	var ok bool
 	switch v {
 	case Pause, Resume:
@@ -168,4 +168,3 @@ func (c *console) supports(v Verb) error {
 	}
 	return errors.ErrUnsupported
 }
-

@@ -123,16 +123,16 @@ func TestForeignForms(t *testing.T) {
 		_, older := restarted.letter("orders.dlq", 0).form("redrive")
 
 		for name, harm := range map[string]func(r *http.Request, f url.Values){
-			"no token":                  func(_ *http.Request, f url.Values) { f.Del("token") },
-			"an empty token":            func(_ *http.Request, f url.Values) { f.Set("token", "") },
-			"garbage":                   func(_ *http.Request, f url.Values) { f.Set("token", "AAAA") },
-			"a changed token":           func(_ *http.Request, f url.Values) { f.Set("token", "B"+f.Get("token")[1:]) },
-			"the token of another":      func(_ *http.Request, f url.Values) { f.Set("token", foreign.Get("token")) },
-			"the token of another run":  func(_ *http.Request, f url.Values) { f.Set("token", older.Get("token")) },
-			"no cookie":                 func(r *http.Request, _ url.Values) { r.Header.Del("Cookie") },
-			"another cookie":            func(r *http.Request, _ url.Values) { r.Header.Set("Cookie", other.cookie) },
-			"a short cookie":            func(r *http.Request, _ url.Values) { r.Header.Set("Cookie", "eventbus-console=AAAA") },
-			"another site":              func(r *http.Request, _ url.Values) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+			"no token":                   func(_ *http.Request, f url.Values) { f.Del("token") },
+			"an empty token":             func(_ *http.Request, f url.Values) { f.Set("token", "") },
+			"garbage":                    func(_ *http.Request, f url.Values) { f.Set("token", "AAAA") },
+			"a changed token":            func(_ *http.Request, f url.Values) { f.Set("token", "B"+f.Get("token")[1:]) },
+			"the token of another":       func(_ *http.Request, f url.Values) { f.Set("token", foreign.Get("token")) },
+			"the token of another run":   func(_ *http.Request, f url.Values) { f.Set("token", older.Get("token")) },
+			"no cookie":                  func(r *http.Request, _ url.Values) { r.Header.Del("Cookie") },
+			"another cookie":             func(r *http.Request, _ url.Values) { r.Header.Set("Cookie", other.cookie) },
+			"a short cookie":             func(r *http.Request, _ url.Values) { r.Header.Set("Cookie", "eventbus-console=AAAA") },
+			"another site":               func(r *http.Request, _ url.Values) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
 			"another site of the domain": func(r *http.Request, _ url.Values) { r.Header.Set("Sec-Fetch-Site", "same-site") },
 			"an old browser, another site": func(r *http.Request, _ url.Values) {
 				r.Header.Del("Sec-Fetch-Site")

@@ -11,24 +11,31 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/figures"
 )
 
-// The changes of a console are the part that writes.
+// The changes of a console are the part that writes. It has a goroutine for each job that runs.
 type changes struct {
-	allow  func(*http.Request, Action) error
-	name   func(*http.Request) string
-	logger *slog.Logger
-	origin *http.CrossOriginProtection
-	tokens *tokens
-	jobs   *jobs
+	backend backend.Backend
+	redact  figures.Redact
+	shared  *shared // results of readings, which a change makes old
+	allow   func(*http.Request, Action) error
+	name    func(*http.Request) string
+	logger  *slog.Logger
+	origin  *http.CrossOriginProtection
+	tokens  *tokens
+	jobs    *jobs
 }
 
 // newChanges returns nil if no change is allowed.
-func newChanges(o *Options) *changes {
+func newChanges(b backend.Backend, s *shared, o *Options) *changes {
 	if o.Allow == nil {
 		return nil
 	}
-	c := &changes{allow: o.Allow, name: o.Who, logger: o.Logger, origin: http.NewCrossOriginProtection(), tokens: newTokens(), jobs: new(jobs)}
+	c := &changes{
+		backend: b, redact: o.Redact, shared: s,
+		allow: o.Allow, name: o.Who, logger: o.Logger, origin: http.NewCrossOriginProtection(), tokens: newTokens(), jobs: new(jobs),
+	}
 	if c.name == nil {
 		c.name = remoteHost
 	}
@@ -46,8 +53,8 @@ func remoteHost(r *http.Request) string {
 	return r.RemoteAddr
 }
 
-// who returns the name of a visitor, which fits into a [backend.Pause].
-func (c *changes) who(r *http.Request) string {
+// visitor returns the name of a visitor, which fits into a [backend.Pause].
+func (c *changes) visitor(r *http.Request) string {
 	name := strings.ToValidUTF8(c.name(r), "?")
 	return strings.ToValidUTF8(name[:min(len(name), backend.MaxPauseText)], "")
 }
@@ -72,7 +79,7 @@ func (c *console) act(w http.ResponseWriter, r *http.Request) {
 	}
 	o, err := orderOf(r.PostForm)
 	if err == nil {
-		err = c.resolve(o)
+		err = c.changes.resolve(o)
 	}
 	if err != nil {
 		c.fail(w, r, "Nothing was changed", err)
@@ -82,7 +89,7 @@ func (c *console) act(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
-	j, err := c.begin(r, o)
+	j, err := c.changes.begin(r, o)
 	if err != nil {
 		c.fail(w, r, "Nothing was changed", err)
 		return

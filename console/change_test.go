@@ -146,8 +146,14 @@ func TestEdit(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		attach(t, m, "orders", "billing")
 		m0 := &backend.Message{Topic: "orders.dlq", ID: "l", Key: "ann", Payload: []byte("one\r\ntwo"), Headers: backend.Headers{
-			{Name: "ce-type", Value: "order.placed"}, {Name: "keep", Value: "a  b"}, {Name: "change", Value: "old"}, {Name: "drop", Value: "x"},
-			{Name: letter.Reason, Value: "exhausted"}, {Name: letter.Group, Value: "billing"}, {Name: letter.Topic, Value: "orders"}, {Name: letter.ID, Value: "e-1"},
+			{Name: "ce-type", Value: "order.placed"},
+			{Name: "keep", Value: "a  b"},
+			{Name: "change", Value: "old"},
+			{Name: "drop", Value: "x"},
+			{Name: letter.Reason, Value: "exhausted"},
+			{Name: letter.Group, Value: "billing"},
+			{Name: letter.Topic, Value: "orders"},
+			{Name: letter.ID, Value: "e-1"},
 		}}
 		second := *m0
 		second.ID, second.Headers = "l2", append(backend.Headers{}, m0.Headers...)
@@ -194,13 +200,16 @@ func TestEditRefusesWrongFields(t *testing.T) {
 	})
 }
 
-// What Redact hides is neither shown in a form nor lost by an edit, and a search cannot guess it.
+// A field that Redact hides is neither shown in a form nor lost by an edit, and a search cannot guess it.
 func TestEditWithRedact(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		attach(t, m, "orders", "billing")
 		m0 := &backend.Message{Topic: "orders.dlq", ID: "l", Payload: []byte("card 4111"), Headers: backend.Headers{
 			{Name: "token", Value: "hunter2"},
-			{Name: letter.Reason, Value: "exhausted"}, {Name: letter.Group, Value: "billing"}, {Name: letter.Topic, Value: "orders"}, {Name: letter.ID, Value: "e-1"},
+			{Name: letter.Reason, Value: "exhausted"},
+			{Name: letter.Group, Value: "billing"},
+			{Name: letter.Topic, Value: "orders"},
+			{Name: letter.ID, Value: "e-1"},
 		}}
 		require.NoError(t, m.Publish(t.Context(), []*backend.Message{m0}))
 		h := change(t, m, console.Options{Redact: func(_ string, e *eventbus.Event) {

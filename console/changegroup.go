@@ -15,7 +15,7 @@ import (
 const groupTime = 30 * time.Second // of one change of a group
 
 // changeGroup pauses, resumes, resets or deletes a group: in its topic, or in each partition.
-func (c *console) changeGroup(ctx context.Context, j *job, o *order) (string, error) {
+func (c *changes) changeGroup(ctx context.Context, j *job, o *order) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, groupTime)
 	defer cancel()
 	topics, err := c.topicsOf(ctx, o)
@@ -43,7 +43,7 @@ func (c *console) changeGroup(ctx context.Context, j *job, o *order) (string, er
 
 // topicsOf returns the topics of the broker in which the group of an order is: the topic itself, or
 // its partitions.
-func (c *console) topicsOf(ctx context.Context, o *order) (topics []string, err error) {
+func (c *changes) topicsOf(ctx context.Context, o *order) (topics []string, err error) {
 	n, err := operator.Partitions(ctx, c.backend, o.Topic)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (o *order) fits(n int) error {
 }
 
 // changeOne changes a group in one topic of the broker.
-func (c *console) changeOne(ctx context.Context, topic string, o *order) error {
+func (c *changes) changeOne(ctx context.Context, topic string, o *order) error {
 	if o.Verb == Pause || o.Verb == Resume {
 		pauser, err := operator.Pauser(ctx, c.backend, topic, o.Group)
 		switch {
@@ -127,7 +127,7 @@ func groupResult(o *order) string {
 }
 
 // unsettled returns how many events a group has not settled in some topics together.
-func (c *console) unsettled(ctx context.Context, topics []string, group string) int64 {
+func (c *changes) unsettled(ctx context.Context, topics []string, group string) int64 {
 	var sum int64
 	for _, topic := range topics {
 		n := operator.Unsettled(ctx, c.backend, topic, group)

@@ -11,7 +11,7 @@ import (
 )
 
 // changeLetters redrives or discards dead letters, or edits one.
-func (c *console) changeLetters(ctx context.Context, j *job, o *order) (string, error) {
+func (c *changes) changeLetters(ctx context.Context, j *job, o *order) (string, error) {
 	t, err := deadletter.Open(c.backend, o.Topic)
 	if err != nil {
 		return "", err
@@ -34,7 +34,7 @@ func (c *console) changeLetters(ctx context.Context, j *job, o *order) (string, 
 }
 
 // filter returns the filter of an order. A letter matches as the pages show it.
-func (c *console) filter(o *order) deadletter.Filter {
+func (c *changes) filter(o *order) deadletter.Filter {
 	return deadletter.Filter{From: o.from, Place: o.Place, Before: o.before, Match: func(l *deadletter.Letter) bool {
 		e := c.redact.Of(o.Topic, l.Stored())
 		return o.search.matches(&e)
@@ -46,7 +46,7 @@ const mostRedrives = 3
 
 // redrive redrives letters. If the broker is away it redrives again, as long as the backend certainly
 // remembers the events that were stored before.
-func (c *console) redrive(ctx context.Context, j *job, o *order, t *deadletter.Topic) error {
+func (c *changes) redrive(ctx context.Context, j *job, o *order, t *deadletter.Topic) error {
 	r := deadletter.Redrive{Filter: c.filter(o), Rate: o.rate, MaxRedrives: mostRedrives}
 	if o.Place != "" {
 		r.MaxRedrives = -1 // the operator has chosen this letter
@@ -85,7 +85,7 @@ func left(r *deadletter.Report) string {
 const discardBatch = 100 // letters of one call
 
 // discard removes letters for good.
-func (c *console) discard(ctx context.Context, j *job, o *order, t *deadletter.Topic) error {
+func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.Topic) error {
 	most := discardBatch
 	if o.rate > 0 {
 		most = max(1, min(most, int(o.rate)))

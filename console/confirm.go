@@ -50,7 +50,7 @@ func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
 		err = c.allow(r, o.Action)
 	}
 	if err == nil {
-		err = c.supports(o.Verb)
+		err = c.changes.supports(o.Verb)
 	}
 	body := &confirmPage{Order: o}
 	if err == nil {
@@ -63,21 +63,21 @@ func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
 	c.render(w, r, http.StatusOK, "confirm", &page{Title: title(&o.Action), Permit: c.permit(w, r, o.Action, o.Verb), Body: body})
 }
 
-// dryRun sets what a change would do.
+// dryRun sets how much a change would take.
 func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 	o := p.Order
 	if o.Verb.onGroup() {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
 		p.Back = groupURL(o.Topic, o.Group)
-		topics, err := c.topicsOf(ctx, o)
+		topics, err := c.changes.topicsOf(ctx, o)
 		if err != nil {
 			return err
 		}
 		if p.Parts, err = operator.Partitions(ctx, c.backend, o.Topic); err != nil {
 			return err
 		}
-		p.Lost = unsettled(c.unsettled(ctx, topics, o.Group))
+		p.Lost = unsettled(c.changes.unsettled(ctx, topics, o.Group))
 		return nil
 	}
 	p.Back = lettersURL(o.Topic)

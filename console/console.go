@@ -50,8 +50,8 @@ type Options struct {
 	// from several goroutines, and must not read the body of the request. Nil: the pages only read.
 	Allow func(*http.Request, Action) error
 
-	// Who returns the name of a visitor for the log, for other visitors, and for the pause of a group.
-	// More than 256 bytes are cut. Default: the remote address.
+	// The name of a visitor, for the log, for other visitors and for the pause of a group. It is cut
+	// after 256 bytes. The function is called from several goroutines. Default: the remote address.
 	Who func(*http.Request) string
 
 	// Logger gets a line when a change begins, when it ends, and when Allow has refused one.
@@ -90,8 +90,8 @@ func Handler(b backend.Backend, o Options) http.Handler {
 		backend: b, redact: o.Redact, timeout: o.Timeout, shared: newShared(), turns: make(chan struct{}, readAtOnce),
 		sampler: figures.NewSampler(b, figures.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
 		pages:   parsePages(),
-		changes: newChanges(&o),
 	}
+	c.changes = newChanges(b, c.shared, &o)
 	routes := map[string]http.HandlerFunc{
 		"":        c.overview,
 		"group":   c.group,

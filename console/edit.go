@@ -28,9 +28,9 @@ type draft struct {
 }
 
 const (
-	moreHeaders  = 3   // empty rows for new headers
-	mostEdited   = 100 // headers
-	typeHeader   = "ce-type"
+	moreHeaders = 3   // empty rows for new headers
+	mostEdited  = 100 // headers
+	typeHeader  = "ce-type"
 )
 
 // draftOf returns the draft of a dead letter, as a reader of its topic gets the letter.
@@ -119,7 +119,7 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 var errSealed = errors.New("the payload of this event cannot be edited")
 
 // editing returns the function that changes the event of a letter as the form of an order says.
-func (c *console) editing(o *order) func(*backend.Message, *deadletter.Letter) error {
+func (c *changes) editing(o *order) func(*backend.Message, *deadletter.Letter) error {
 	return func(m *backend.Message, l *deadletter.Letter) error {
 		stored := c.redact.Of(o.Topic, l.Stored())
 		shown := draftOf(&stored, l.Topic)

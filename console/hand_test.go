@@ -17,7 +17,7 @@ import (
 	"github.com/seed41896749/eventbus/console"
 )
 
-// A hand is a visitor who fills in forms. It keeps a cookie, as a browser does.
+// A hand is a visitor that fills in forms. It keeps a cookie, as a browser does.
 type hand struct {
 	visitor
 	cookie string
@@ -26,7 +26,7 @@ type hand struct {
 // everything allows each action.
 func everything(*http.Request, console.Action) error { return nil }
 
-// change returns a visitor who may do everything, unless o says otherwise.
+// change returns a visitor that may do everything, unless o says otherwise.
 func change(t testing.TB, b backend.Backend, o console.Options) *hand {
 	if o.Allow == nil {
 		o.Allow = everything

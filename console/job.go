@@ -28,7 +28,7 @@ type job struct {
 	state
 }
 
-// The state of a job is what changes in it.
+// The state of a job is the part of it that changes.
 type state struct {
 	Done   int    // letters, or groups of partitions
 	Left   string // letters that stay, and why; empty: none

@@ -213,7 +213,8 @@ func TestRedriveSaysWhatItLeaves(t *testing.T) {
 	})
 }
 
-// The log has who did what to how many with which result, and no payload and no header value.
+// The log has the visitor, the action, the number of letters and the result of a change. It has no payload
+// and no value of a header.
 func TestLog(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		shop(t, m)

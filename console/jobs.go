@@ -90,11 +90,11 @@ func (js *jobs) list(topic string) (found []*job) {
 }
 
 // begin begins the change of an order, and returns its job.
-func (c *console) begin(r *http.Request, o *order) (*job, error) {
-	who := c.changes.who(r)
+func (c *changes) begin(r *http.Request, o *order) (*job, error) {
+	who := c.visitor(r)
 	if o.Verb == Stop {
-		j := c.changes.jobs.find(o.job)
-		c.changes.tell(r.Context(), slog.LevelInfo, "console: stop", who, &o.Action)
+		j := c.jobs.find(o.job)
+		c.tell(r.Context(), slog.LevelInfo, "console: stop", who, &o.Action)
 		j.stop(stopped{who})
 		return j, nil
 	}
@@ -109,17 +109,17 @@ func (c *console) begin(r *http.Request, o *order) (*job, error) {
 		ID: rand.Text(), Who: who, Action: o.Action, Found: o.found, Rate: o.rate, Began: now, moved: now,
 		done: make(chan struct{}), stop: stop,
 	}
-	if err := c.changes.jobs.add(j); err != nil {
+	if err := c.jobs.add(j); err != nil {
 		cancel()
 		return nil, err
 	}
-	c.changes.tell(ctx, slog.LevelInfo, "console: begin", who, &o.Action)
+	c.tell(ctx, slog.LevelInfo, "console: begin", who, &o.Action)
 	go func() {
 		defer close(j.done)
 		defer cancel()
 		j.work(ctx, func(ctx context.Context) (string, error) { return c.change(ctx, j, o) })
 		c.shared.drop()
-		c.changes.ended(ctx, j)
+		c.ended(ctx, j)
 	}()
 	return j, nil
 }
@@ -139,7 +139,7 @@ func (c *changes) ended(ctx context.Context, j *job) {
 }
 
 // change does the change of an order.
-func (c *console) change(ctx context.Context, j *job, o *order) (string, error) {
+func (c *changes) change(ctx context.Context, j *job, o *order) (string, error) {
 	if o.Verb.onGroup() {
 		return c.changeGroup(ctx, j, o)
 	}
@@ -147,11 +147,11 @@ func (c *console) change(ctx context.Context, j *job, o *order) (string, error) 
 }
 
 // resolve sets the Action of an order that stops a job: the job's Action with the Verb Stop.
-func (c *console) resolve(o *order) error {
+func (c *changes) resolve(o *order) error {
 	if o.Verb != Stop {
 		return nil
 	}
-	j := c.changes.jobs.find(o.job)
+	j := c.jobs.find(o.job)
 	if j == nil {
 		return errNotFound
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
 )
 
@@ -229,9 +231,8 @@ func TestServeRefusesWrongFlags(t *testing.T) {
 // submit posts the form with this id, with some other fields, as a browser does. It returns the next page.
 func (v visitor) submit(client *http.Client, page, id string, more ...string) string {
 	v.t.Helper()
-	_, form, ok := strings.Cut(page, `id="`+id+`"`)
-	require.True(v.t, ok, "the page has a form %s: %s", id, page)
-	form, _, _ = strings.Cut(form, "</form>")
+	form := regexp.MustCompile(`(?s)<form [^>]*id="` + id + `".*?</form>`).FindString(page)
+	require.NotEmpty(v.t, form, "the page has a form %s: %s", id, page)
 	fields := url.Values{}
 	for _, m := range regexp.MustCompile(`<input[^>]* name="([^"]*)"(?: value="([^"]*)")?`).FindAllStringSubmatch(form, -1) {
 		fields.Set(m[1], html.UnescapeString(m[2]))
@@ -256,63 +257,68 @@ func (v visitor) submit(client *http.Client, page, id string, more ...string) st
 
 // Each change of the console does the same on every backend.
 func TestServeChanges(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
-		b.ok(numbered(20), "pub", "orders")
-		b.failed(10, "sub", "orders", "--group", "billing", "--idle-exit", "300ms", "--exec", `exit $(( ${EVENTBUS_ID#e-} % 2 * 65 ))`)
-		v, r := b.serve("--allow-write")
-		require.Contains(t, r.errs.String(), "Every user of this machine can change groups and discard dead letters here.\n")
-		jar, err := cookiejar.New(nil)
-		require.NoError(t, err)
-		client := &http.Client{Jar: jar}
-		get := func(path string) string {
-			path, _, _ = strings.Cut(path, "#")
-			answer, err := client.Get(v.base + path)
-			require.NoError(t, err)
-			defer answer.Body.Close()
-			text, err := io.ReadAll(answer.Body)
-			require.NoError(t, err)
-			return string(text)
-		}
-		group := func() string {
-			var page string
-			await(t, "the group has figures", func() bool {
-				page = get("group?topic=orders&name=billing")
-				return strings.Contains(page, `id="pause"`)
-			})
-			return page
-		}
-		require.Contains(t, v.submit(client, group(), "pause", "why", "a test"), "group billing of orders is paused until somebody resumes it")
-		require.Contains(t, b.ok("", "groups", "orders").stdout, "a test")
-		require.Contains(t, v.submit(client, group(), "resume"), "group billing of orders goes on")
-		require.NotContains(t, b.ok("", "groups", "orders").stdout, "a test")
-
-		list := get("topic?name=orders.dlq&order=oldest")
-		places := cells(list, "Position")
-		require.Len(t, places, 10)
-		require.Contains(t, v.submit(client, get(link(list, places[0])), "redrive"), "1 dead letter redriven")
-		require.Contains(t, v.submit(client, get(strings.Replace(link(list, places[1]), "event?", "edit?", 1)), "edit", "type", "mended"), "1 dead letter redriven")
-		ask := v.submit(client, get(link(list, places[2])), "discard")
-		require.Contains(t, v.submit(client, ask, "confirm"), "1 dead letter discarded")
-		ask = v.submit(client, get("letters?topic=orders.dlq&id=e-7"), "redrive")
-		require.Contains(t, ask, `<strong id="found">1</strong>`)
-		require.Contains(t, v.submit(client, ask, "confirm"), "1 dead letter redriven")
-		ask = v.submit(client, get("letters?topic=orders.dlq"), "redrive")
-		require.Contains(t, ask, `<strong id="found">6</strong>`)
-		require.Contains(t, v.submit(client, ask, "confirm", "rate", "1000"), "6 dead letters redriven")
-		require.Empty(t, cells(get("topic?name=orders.dlq"), "Id"))
-		handled := b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "300ms").stdout
-		require.Equal(t, 9, strings.Count(handled, `"id":`), "every letter but the discarded one: %s", handled)
-		require.Contains(t, handled, `"type":"mended"`)
-
-		ask = v.submit(client, group(), "reset", "to", "latest")
-		require.Contains(t, v.submit(client, ask, "confirm"), "begins again at latest, and has 0 unsettled events")
-		ask = v.submit(client, group(), "delete-group")
-		require.Contains(t, v.submit(client, ask, "confirm"), "group billing of orders is deleted")
-		require.NotContains(t, b.ok("", "groups").stdout, "billing")
-		log := r.errs.String()
-		require.Equal(t, 9, strings.Count(log, `msg="console: end" who=127.0.0.1`), log)
-		require.Zero(t, r.end().code)
+	t.Run("bolt", func(t *testing.T) {
+		changesOfServe(t, &bench{t: t, b: openBackend(t, bolt.Driver{}, "bolt:"+filepath.ToSlash(filepath.Join(t.TempDir(), "shop.db")))})
 	})
+	onEach(t, changesOfServe)
+}
+
+func changesOfServe(t *testing.T, b *bench) {
+	b.ok(numbered(20), "pub", "orders")
+	b.failed(10, "sub", "orders", "--group", "billing", "--idle-exit", "300ms", "--exec", `exit $(( ${EVENTBUS_ID#e-} % 2 * 65 ))`)
+	v, r := b.serve("--allow-write")
+	require.Contains(t, r.errs.String(), "Every user of this machine can change groups and discard dead letters here.\n")
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar}
+	get := func(path string) string {
+		path, _, _ = strings.Cut(path, "#")
+		answer, err := client.Get(v.base + path)
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		return string(text)
+	}
+	group := func() string {
+		var page string
+		await(t, "the group has figures", func() bool {
+			page = get("group?topic=orders&name=billing")
+			return strings.Contains(page, `id="pause"`)
+		})
+		return page
+	}
+	require.Contains(t, v.submit(client, group(), "pause", "why", "a test"), "group billing of orders is paused until somebody resumes it")
+	require.Contains(t, b.ok("", "groups", "orders").stdout, "a test")
+	require.Contains(t, v.submit(client, group(), "resume"), "group billing of orders goes on")
+	require.NotContains(t, b.ok("", "groups", "orders").stdout, "a test")
+
+	list := get("topic?name=orders.dlq&order=oldest")
+	places := cells(list, "Position")
+	require.Len(t, places, 10)
+	require.Contains(t, v.submit(client, get(link(list, places[0])), "redrive"), "1 dead letter redriven")
+	require.Contains(t, v.submit(client, get(strings.Replace(link(list, places[1]), "event?", "edit?", 1)), "edit", "type", "mended"), "1 dead letter redriven")
+	ask := v.submit(client, get(link(list, places[2])), "discard")
+	require.Contains(t, v.submit(client, ask, "confirm"), "1 dead letter discarded")
+	ask = v.submit(client, get("letters?topic=orders.dlq&id=e-7"), "redrive")
+	require.Contains(t, ask, `<strong id="found">1</strong>`)
+	require.Contains(t, v.submit(client, ask, "confirm"), "1 dead letter redriven")
+	ask = v.submit(client, get("letters?topic=orders.dlq"), "redrive")
+	require.Contains(t, ask, `<strong id="found">6</strong>`)
+	require.Contains(t, v.submit(client, ask, "confirm", "rate", "1000"), "6 dead letters redriven")
+	require.Empty(t, cells(get("topic?name=orders.dlq"), "Id"))
+	handled := b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "300ms").stdout
+	require.Equal(t, 9, strings.Count(handled, `"id":`), "every letter but the discarded one: %s", handled)
+	require.Contains(t, handled, `"type":"mended"`)
+
+	ask = v.submit(client, group(), "reset", "to", "latest")
+	require.Contains(t, v.submit(client, ask, "confirm"), "begins again at latest, and has 0 unsettled events")
+	ask = v.submit(client, group(), "delete-group")
+	require.Contains(t, v.submit(client, ask, "confirm"), "group billing of orders is deleted")
+	require.NotContains(t, b.ok("", "groups").stdout, "billing")
+	log := r.errs.String()
+	require.Equal(t, 9, strings.Count(log, `msg="console: end" who=127.0.0.1`), log)
+	require.Zero(t, r.end().code)
 }
 
 func TestServeSaysWhoMayWrite(t *testing.T) {
