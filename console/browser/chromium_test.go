@@ -89,6 +89,8 @@ type tab struct {
 	ctx    context.Context
 	origin string // of the console, such as http://127.0.0.1:8080
 
+	scripted bool // pages may run scripts
+
 	mu     sync.Mutex
 	alarms []string
 	allow  []string // beginnings of alarms that a test expects
@@ -101,7 +103,7 @@ func newTab(t testing.TB, origin string) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser(t), chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
-	w := &tab{t: t, ctx: ctx, origin: origin}
+	w := &tab{t: t, ctx: ctx, origin: origin, scripted: true}
 	require.NoError(t, chromedp.Do(ctx))
 	require.NoError(t, chromedp.Listen(ctx, w.listen))
 	call(w, network.Enable, network.EnableParams{})
@@ -263,6 +265,12 @@ func (w *tab) desktop() {
 	call(w, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1280, Height: 800, DeviceScaleFactor: 1})
 }
 
+// scripts lets pages run scripts, or not. The test itself may.
+func (w *tab) scripts(run bool) {
+	w.scripted = run
+	call(w, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !run})
+}
+
 // colours chooses "light" or "dark".
 func (w *tab) colours(scheme string) {
 	call(w, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
@@ -271,4 +279,9 @@ func (w *tab) colours(scheme string) {
 // submit writes a text into the field of this name, and presses Enter there.
 func (w *tab) submit(field, text string) {
 	w.do(chromedp.SendKeys(chromedp.CSS(fmt.Sprintf("input[name=%q]", field)), text+"\r"))
+}
+
+// fill writes a text into the field of this name in a form.
+func (w *tab) fill(form, field, text string) {
+	w.do(chromedp.SetValue(chromedp.CSS(fmt.Sprintf("#%s [name=%q]", form, field)), text))
 }

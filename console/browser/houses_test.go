@@ -2,6 +2,7 @@ package browser_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -102,5 +103,14 @@ func (s *site) as(name string) string {
 	return "http://" + net.JoinHostPort(name, port)
 }
 
-// quick are the options of a console that finds late groups in seconds.
+// quick are the options of a console that only reads, and finds late groups in seconds.
 var quick = console.Options{Hosts: []string{"127.0.0.1", "localhost"}, Behind: time.Second, Stuck: 4 * time.Second}
+
+// writable are the same of a console in which ann may do everything.
+func writable() console.Options {
+	o := quick
+	o.Allow = func(*http.Request, console.Action) error { return nil }
+	o.Who = func(*http.Request) string { return "ann" }
+	o.Logger = slog.New(slog.DiscardHandler)
+	return o
+}

