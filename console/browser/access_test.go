@@ -36,6 +36,11 @@ func (s *stand) views(w *tab) []view {
 		{"letters", "letters?topic=" + lettersTopic},
 		{"letters of a search", "letters?topic=" + lettersTopic + "&type=order.placed"},
 		{"letter", event("letters?topic=" + lettersTopic + "&type=order.placed")},
+		{"pause and reset", "group?topic=" + ordersTopic + "&name=reports"},
+		{"question", "confirm?verb=reset&to=latest&topic=" + ordersTopic + "&name=reports"},
+		{"question about letters", "confirm?verb=redrive&topic=" + lettersTopic},
+		{"edit", "edit?" + strings.TrimPrefix(event("letters?topic="+lettersTopic+"&type=order.placed"), "event?")},
+		{"jobs", "jobs"},
 		{"failure", "topic?name=nowhere"},
 	}
 }
@@ -47,7 +52,7 @@ func newStill(t *testing.T) *stand {
 	w := newTab(t, s.site.origin())
 	w.open("")
 	w.until("the groups are stuck", func() bool {
-		return status(w, "shipping") == "stuck" && status(w, "mail") == "stuck" && status(w, "loyalty") == "behind"
+		return w.row("shipping")["Status"] == "stuck" && w.row("mail")["Status"] == "stuck" && w.row("loyalty")["Status"] == "behind"
 	})
 	return s
 }

@@ -3,11 +3,13 @@ package browser_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -62,11 +64,13 @@ type siege struct {
 	*tab
 }
 
-// besiege opens a page of the origin evil.example with this body.
+// besiege opens a page of the origin evil.example with this body, beside a console in which the visitor
+// may do everything.
 func besiege(t *testing.T, body func(console string) string) *siege {
 	t.Helper()
+	binary(t)
 	b, _ := kinds[0].open(t)
-	d := &diary{next: console.Handler(b, quick)}
+	d := &diary{next: console.Handler(b, writable())}
 	s := &stand{kind: kinds[0], shop: newShop(t, b, time.Second), site: serve(t, d)}
 	s.order(1)
 	page := body(s.site.origin())
@@ -99,18 +103,28 @@ func TestForeignPagesCannotFrame(t *testing.T) {
 	})
 }
 
-// A page of another origin can neither post to the console nor read from it.
+// A page of another origin can neither post to the console nor read from it, although the browser has
+// the cookie of the console.
 func TestForeignPagesCannotPostOrRead(t *testing.T) {
 	t.Parallel()
 	s := besiege(t, func(console string) string {
-		return fmt.Sprintf(`<form method=post action="%s/letters?topic=shop.orders.dlq"><input name=do value=discard></form>`, console)
+		return fmt.Sprintf(`<form method=post action="%s/act"><input name=verb value=resume><input name=topic value=shop.orders><input name=name value=audit><input name=token></form>`, console)
 	})
-	s.expect("request: ", "log: error ", "issue: CorsIssue", "issue: BlockedByResponseIssue", "issue: GenericIssue")
-	for _, path := range []string{"", "group?topic=shop.orders&name=audit", "topic?name=shop.orders", "letters?topic=shop.orders.dlq", "event?topic=shop.orders&from=&at=1", "assets/console.js"} {
+	s.expect("request: ", "log: error ", "log: warning ", "issue: ")
+	foreign := eval[string](s.tab, "location.href")
+	// The visitor has used the console before, so the browser has a cookie. The attacker has a token, of a
+	// browser of his own.
+	token := newTab(t, s.site.origin())
+	token.open("group?topic=" + ordersTopic + "&name=audit")
+	theirs := eval[string](token, `document.querySelector("#resume [name=token]").value`)
+	s.do(chromedp.Navigate(s.site.origin()+"/group?topic="+ordersTopic+"&name=audit"), chromedp.Navigate(foreign))
+
+	form := `new URLSearchParams({verb: "resume", topic: "shop.orders", name: "audit", token: ` + strconv.Quote(theirs) + `})`
+	for _, path := range []string{"act", "", "group?topic=shop.orders&name=audit", "letters?topic=shop.orders.dlq", "assets/console.js"} {
 		at := s.site.origin() + "/" + path
-		require.Equal(t, "opaque", eval[string](s.tab, fmt.Sprintf(`fetch(%q, {method: "POST", mode: "no-cors", credentials: "include", body: new URLSearchParams({do: "resume"})}).then(r => r.type, e => "opaque")`, at)))
+		require.Equal(t, "sent", eval[string](s.tab, fmt.Sprintf(`fetch(%q, {method: "POST", mode: "no-cors", credentials: "include", body: %s}).then(r => "sent", e => "sent")`, at, form)))
 		for _, method := range []string{"GET", "POST", "PUT", "DELETE"} {
-			require.Equal(t, "refused", eval[string](s.tab, fmt.Sprintf(`fetch(%q, {method: %q}).then(r => "answered", e => "refused")`, at, method)))
+			require.Equal(t, "refused", eval[string](s.tab, fmt.Sprintf(`fetch(%q, {method: %q, credentials: "include"}).then(r => "answered", e => "refused")`, at, method)))
 		}
 		for _, element := range []string{"script", "img"} {
 			require.Equal(t, "refused", eval[string](s.tab, fmt.Sprintf(`new Promise(done => {
@@ -120,14 +134,16 @@ func TestForeignPagesCannotPostOrRead(t *testing.T) {
 			})`, element, at)), "%s of %s", element, path)
 		}
 	}
-	eval[bool](s.tab, `(document.forms[0].submit(), true)`)
+	eval[any](s.tab, `document.forms[0].token.value = `+strconv.Quote(theirs)+`; document.forms[0].submit()`)
 	s.until("the form was sent", func() bool { return strings.HasPrefix(eval[string](s.tab, "location.href"), s.site.origin()) })
-	all, others := s.diary.count("POST ", http.StatusMethodNotAllowed)
-	require.GreaterOrEqual(t, all, 7)
+	require.Equal(t, "another site has sent this form", s.text("body"))
+
+	acts, others := s.diary.count("POST /act ", http.StatusForbidden)
+	require.GreaterOrEqual(t, acts, 3)
 	require.Zero(t, others, "%v", s.diary.lines)
-	for _, method := range []string{"PUT ", "DELETE ", "OPTIONS "} {
+	for _, method := range []string{"POST / ", "POST /group ", "PUT ", "DELETE ", "OPTIONS "} {
 		_, others = s.diary.count(method, http.StatusMethodNotAllowed)
-		require.Zero(t, others, method)
+		require.Zero(t, others, "%v", s.diary.lines)
 	}
 	s.unchanged()
 }
@@ -192,7 +208,7 @@ func TestBelowAPath(t *testing.T) {
 	shop.order(25)
 	shop.settled(4)
 	mux := http.NewServeMux()
-	mux.Handle("/ops/bus/", http.StripPrefix("/ops/bus", console.Handler(b, quick)))
+	mux.Handle("/ops/bus/", http.StripPrefix("/ops/bus", console.Handler(b, writable())))
 	w := newTab(t, serve(t, mux).origin())
 	w.open("ops/bus/")
 	w.until("the letters are counted", func() bool { return len(w.rows("Topics of dead letters")) > 0 })

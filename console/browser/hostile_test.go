@@ -65,7 +65,7 @@ func TestHostileTexts(t *testing.T) {
 	for _, text := range hostile {
 		require.NoError(t, b.Publish(t.Context(), hostileMessages(text)))
 	}
-	site := serve(t, console.Handler(b, quick))
+	site := serve(t, console.Handler(b, writable()))
 	w := newTab(t, site.origin())
 	w.expect("log: error network: Failed to load resource: the server responded with a status of 404", "log: error network: Failed to load resource: the server responded with a status of 400")
 
@@ -78,15 +78,20 @@ func TestHostileTexts(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, len(w.events("topic?name="+ordersTopic)), len(hostile))
 	for _, event := range append(w.events("topic?name="+ordersTopic), w.events("letters?topic="+lettersTopic+"&header=note")...) {
-		for _, form := range []string{"", "&as=text"} {
-			w.open(event + form)
-			w.harmless(event + form)
+		pages := []string{event, event + "&as=text"}
+		if strings.Contains(event, lettersTopic) {
+			pages = append(pages, "edit?"+strings.TrimPrefix(event, "event?"))
+		}
+		for _, page := range pages {
+			w.open(page)
+			w.harmless(page)
 		}
 	}
 	for _, text := range hostile {
 		q := url.QueryEscape(text)
 		for _, page := range []string{
 			"?q=" + q + "&status=" + q, "topic?name=" + q, "letters?topic=" + lettersTopic + "&group=" + q + "&since=" + q,
+			"confirm?verb=discard&topic=" + lettersTopic + "&id=" + q + "&key=" + q + "&header=" + q + "&value=" + q + "&group=" + q,
 			"topic?name=" + ordersTopic + "&id=" + q + "&key=" + q + "&header=" + q + "&value=" + q + "&type=" + q,
 		} {
 			w.open(page)
@@ -133,7 +138,7 @@ func (w *tab) harmless(page string) {
 	w.t.Helper()
 	require.Empty(w.t, eval[[]string](w, `[...document.querySelectorAll("*")].flatMap(e => [
 		...[...e.attributes].filter(a => a.name.startsWith("on") || ["style", "srcdoc", "autofocus"].includes(a.name)).map(a => e.localName + " " + a.name),
-		...(["iframe", "object", "embed", "base", "style", "img", "template", "textarea"].includes(e.localName) ? [e.localName] : []),
+		...(["iframe", "object", "embed", "base", "style", "img", "template"].includes(e.localName) || e.localName === "textarea" && e.name !== "payload" ? [e.localName] : []),
 		...(e.href && e.localName === "a" && !e.href.startsWith(location.origin + "/") ? [e.href] : []),
 		...(e.localName === "form" && new URL(e.getAttribute("action") ?? "", location.href).origin !== location.origin ? ["form " + e.action] : []),
 		...(e.localName === "script" && !e.src.startsWith(location.origin + "/assets/console.js?") ? ["script " + e.src] : []),

@@ -210,3 +210,13 @@ func (s *shop) stored(topic string) int {
 	require.NoError(s.t, err)
 	return len(found)
 }
+
+// groups returns the groups of the orders.
+func (s *shop) groups() []string {
+	s.t.Helper()
+	admin, ok := backend.As[backend.Admin](s.bus.Backend())
+	require.True(s.t, ok)
+	names, err := admin.Groups(s.t.Context(), ordersTopic)
+	require.NoError(s.t, err)
+	return names
+}
