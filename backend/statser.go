@@ -14,12 +14,13 @@ type Statser interface {
 // Unknown is the value of a number in [Stats] that the backend does not know for certain.
 const Unknown = -1
 
-// Stats describes one group at one moment. A number is exact or [Unknown]. Lag, InFlight
-// and Delayed together are the unacknowledged messages of the group. A message whose lease
-// or delay is over still counts as InFlight or Delayed, until a member receives it.
+// Stats describes one group at one moment. A number is exact or [Unknown]. Lag and Unacked
+// together are the messages that the group has not settled. A message whose lease or delay is
+// over still counts as InFlight or Delayed, until a member receives it.
 type Stats struct {
 	Depth    int64 // messages that the topic keeps
 	Lag      int64 // messages after the start of this group that were never delivered to it
+	Unacked  int64 // messages that were delivered and are not acknowledged: InFlight and Delayed
 	InFlight int64 // messages held by a member
 	Delayed  int64 // messages that were given back, and not redelivered since
 	Members  int64 // members attached now

@@ -150,7 +150,7 @@ func (b *eventbusBus) unsettled(ctx context.Context) (n int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		n += s.Lag + s.InFlight + s.Delayed
+		n += s.Lag + s.Unacked
 	}
 	return n, nil
 }

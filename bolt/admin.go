@@ -116,6 +116,7 @@ func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stat
 			}
 			return nil
 		})
+		s.Unacked = s.InFlight + s.Delayed
 		if k, _ := g.log.Cursor().Seek(pack(g.cursor)); k != nil && s.Oldest.IsZero() {
 			_, s.Oldest, _ = g.message(number(k, 0))
 		}

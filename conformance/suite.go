@@ -142,6 +142,7 @@ type Bus interface {
 	PauseRecurring(ctx context.Context, topic, id string, paused bool) error
 	RecurringEntries(ctx context.Context, topic string) ([]eventbus.RecurringState, error)
 	Ready(ctx context.Context) error
+	Backend() backend.Backend
 	Shutdown(ctx context.Context) error
 }
 

@@ -154,6 +154,7 @@ func TestForeignForms(t *testing.T) {
 			r.Header = probe.Header
 			w := h.ask(r)
 			require.Equal(t, http.StatusForbidden, w.Code, name)
+			require.Equal(t, "DENY", w.Header().Get("X-Frame-Options"))
 			require.Len(t, ids(t, m, "orders.dlq"), 4, name)
 		}
 		time.Sleep(13 * time.Hour)

@@ -152,6 +152,21 @@ func TestChangeTheLettersOfAGroup(t *testing.T) {
 	})
 }
 
+// A change begins at the time of the page, although the page was asked for "30m ago" and answered later.
+func TestChangeTheLettersSinceATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		letters(t, m, 3)
+		time.Sleep(time.Hour)
+		bury(t, m, "orders.dlq", "late", map[string]string{letter.Reason: "exhausted", letter.Group: "billing", letter.Topic: "orders"})
+		h := change(t, m, console.Options{})
+		ask := h.submit(h.open("letters?topic=orders.dlq&since=30m+ago"), "discard")
+		require.Equal(t, "1", ask.byID("found"))
+		time.Sleep(20 * time.Minute)
+		h.submit(ask, "confirm")
+		require.Equal(t, []string{"x-0", "x-1", "x-2"}, ids(t, m, "orders.dlq"))
+	})
+}
+
 // A count that has reached its bound says so.
 func TestCountIsBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {

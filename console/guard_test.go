@@ -114,8 +114,12 @@ func TestAssets(t *testing.T) {
 func TestNothingIsInline(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		shop(t, m)
-		v := visit(t, m, console.Options{})
-		for _, url := range []string{"", "group?topic=orders&name=billing", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq"} {
+		v := change(t, m, console.Options{})
+		v.submit(v.letter("orders.dlq", 0), "redrive")
+		for _, url := range []string{
+			"jobs", v.open("jobs").link("Redrive one dead letter of orders.dlq"), "edit?topic=orders.dlq&from=&at=" + v.open("topic?name=orders.dlq&order=oldest").cells("Events of")[0]["Position"],
+			"confirm?verb=discard&topic=orders.dlq", "confirm?verb=reset&topic=orders&name=billing&to=latest", "", "group?topic=orders&name=billing", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq",
+		} {
 			for _, e := range v.page(url).elements {
 				require.NotEqual(t, "style", e.name)
 				if e.name == "script" {

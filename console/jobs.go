@@ -94,6 +94,9 @@ func (c *changes) begin(r *http.Request, o *order) (*job, error) {
 	who := c.visitor(r)
 	if o.Verb == Stop {
 		j := c.jobs.find(o.job)
+		if j == nil {
+			return nil, errNotFound
+		}
 		c.tell(r.Context(), slog.LevelInfo, "console: stop", who, &o.Action)
 		j.stop(stopped{who})
 		return j, nil

@@ -86,7 +86,7 @@ func (r *record) unsettled(ctx context.Context) (left []string) {
 		groups, _ := r.Groups(ctx, topic)
 		for _, group := range groups {
 			s, err := r.Stats(ctx, topic, group)
-			if err == nil && s.Lag+s.InFlight+s.Delayed > 0 {
+			if err == nil && s.Lag+s.Unacked > 0 {
 				left = append(left, fmt.Sprintf("%s/%s with %d members: %d never received, %d held, %d delayed",
 					topic, group, s.Members, s.Lag, s.InFlight, s.Delayed))
 			}

@@ -90,6 +90,7 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 				s.Delayed++
 			}
 		}
+		s.Unacked = s.InFlight + s.Delayed
 		if g.floor < log.next() {
 			s.Oldest = log.at(g.floor).stored
 		}

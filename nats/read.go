@@ -210,14 +210,18 @@ func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.S
 	}
 	s.Depth = int64(state.Msgs)
 	s.Lag = int64(max(info.NumPending, unread(p, state, info.Delivered.Stream)))
-	s.Members = backend.Unknown
-	if info.NumAckPending > 0 {
+	s.Members, s.Unacked = backend.Unknown, int64(info.NumAckPending)
+	if s.Unacked > 0 {
 		s.InFlight, s.Delayed = backend.Unknown, backend.Unknown
 	}
-	if s.Lag == 0 && info.NumAckPending == 0 {
+	if s.Lag == 0 && s.Unacked == 0 {
 		return s, nil
 	}
 	m, err := b.readOne(ctx, p, info.AckFloor.Stream+1)
+	if isCode(err, jetstream.JSErrCodeMessageNotFound) { // all were removed meanwhile, as by a maximum age
+		s.Lag, s.Unacked, s.InFlight, s.Delayed = 0, 0, 0, 0
+		return s, nil
+	}
 	s.Oldest = m.Time
 	return s, err
 }

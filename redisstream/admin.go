@@ -114,10 +114,10 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Sta
 	stream := b.streamKey(topic)
 	c := b.run(ctx, statsScript, []string{stream, trimmedKey(stream)}, group, millis(unknownLease))
 	c.arrayOf(6)
-	for _, n := range []*int64{&s.Depth, &s.Lag, &s.InFlight, &s.Delayed, &s.Members} {
+	for _, n := range []*int64{&s.Depth, &s.Lag, &s.Unacked, &s.Delayed, &s.Members} {
 		*n = int64(c.integer())
 	}
-	s.InFlight -= s.Delayed // the script counts all pending entries; each is either held or delayed
+	s.InFlight = s.Unacked - s.Delayed // each pending entry is either held or delayed
 	if oldest := c.bulk(); len(oldest) > 0 {
 		if at, known := entryTime(string(oldest)); known {
 			s.Oldest = at

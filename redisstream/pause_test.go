@@ -75,7 +75,7 @@ func TestPausedMemberLives(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	b := open(t, client, redisstream.Options{})
 	c := config()
-	c.Lease = 300 * time.Millisecond
+	c.Lease = 2 * time.Second
 	s := attach(t, b, c)
 	publish(t, b, batch("a", 3))
 	proxy.DropReplyTo("XREADGROUP")
@@ -86,7 +86,7 @@ func TestPausedMemberLives(t *testing.T) {
 	before := total(proxy)
 	for range 10 {
 		told(t, s)
-		pause(50 * time.Millisecond)
+		pause(c.Lease / 8)
 	}
 	require.Equal(t, int64(10), total(proxy)-before)
 	_, err = b.Maintain(t.Context(), topic, workers)

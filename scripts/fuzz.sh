@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs each fuzz target of the module for the given time.
+# Runs each fuzz target of the module for the given time, two at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-30s}
@@ -14,20 +14,28 @@ fi
 
 # Without a bound, a worker may minimize one input for as long as the target has.
 fuzz() {
-	go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 10x "$1" </dev/null 2>&1 | tee "$log"
+	go test -run '^$' -parallel 1 -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 10x "$1" </dev/null >>"$3" 2>&1
 }
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-while read -r package name; do
-	echo "== $package $name, $time"
-	if fuzz "$package" "$name"; then
-		continue
+# Before Go 1.27 the end of the time itself may be told as a failure (go.dev/issue/75804). It has
+# no failing input. The target must then pass a second time.
+target() {
+	local log=$logs/${1//\//_}.$2
+	echo "== $1 $2, $time" >"$log"
+	if fuzz "$1" "$2" "$log"; then
+		return
 	fi
-	# Before Go 1.27 the end of the time itself may be told as a failure (go.dev/issue/75804).
-	# It has no failing input. The target must then pass a second time.
 	if ! grep -q '^ *context deadline exceeded$' "$log" || grep -q 'Failing input written' "$log"; then
-		exit 1
+		return 1
 	fi
-	fuzz "$package" "$name"
-done <<<"$targets"
+	fuzz "$1" "$2" "$log"
+}
+
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+export -f fuzz target
+export time logs
+failed=0
+xargs -P 2 -L 1 bash -c 'target "$1" "$2"' target <<<"$targets" || failed=1
+cat "$logs"/*
+exit "$failed"

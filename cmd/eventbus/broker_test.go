@@ -66,11 +66,14 @@ func onBrokers(t *testing.T, test func(t *testing.T, b broker)) {
 	}
 }
 
-// onEach runs a test on a bench in memory and on one for each kind of broker.
+// onEach runs a test on a bench in memory and on one for each kind of broker, at the same time as other
+// tests.
 func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
-	t.Run("memory", func(t *testing.T) { test(t, newBench(t)) })
+	t.Parallel()
+	t.Run("memory", func(t *testing.T) { t.Parallel(); test(t, newBench(t)) })
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
 			test(t, &bench{t: t, b: openBackend(t, k.driver, k.start(t).URL())})
 		})
 	}

@@ -153,8 +153,10 @@ func TestServePartitions(t *testing.T) {
 
 // The broker dies while a page is open, and comes back.
 func TestServeThroughAnOutage(t *testing.T) {
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
 			server := k.start(t)
 			b := &bench{t: t, b: openBackend(t, k.driver, server.URL())}
 			b.ok(numbered(3), "pub", "orders")

@@ -137,16 +137,32 @@ func (a *groupAccount) disorder(to io.Writer) (wrong int) {
 		before, has := a.first[[2]string{event[0], strconv.Itoa(n - 1)}]
 		if !has || before > slices.Min(begins) {
 			if wrong++; wrong == 1 {
-				partition := strconv.Itoa(eventbus.PartitionOf(event[0], groupPartitions))
-				for _, about := range []string{event[0], partition} {
-					lines := a.story[about]
-					slices.Sort(lines)
-					fmt.Fprintf(to, "event %s of %s began too early; all about %s:\n%s\n", event[1], event[0], about, strings.Join(lines, "\n"))
-				}
+				a.tell(to, event, "began too early")
 			}
 		}
 	}
 	return wrong
+}
+
+// missing tells the story of the first of n events that was not handled.
+func (a *groupAccount) missing(to io.Writer, n int) {
+	for i := range n {
+		event := [2]string{fmt.Sprintf("key-%03d", i%groupKeys), strconv.Itoa(i / groupKeys)}
+		if _, has := a.first[event]; !has {
+			a.tell(to, event, "was not handled")
+			return
+		}
+	}
+}
+
+// tell tells all about the key and the partition of an event.
+func (a *groupAccount) tell(to io.Writer, event [2]string, what string) {
+	partition := strconv.Itoa(eventbus.PartitionOf(event[0], groupPartitions))
+	for _, about := range []string{event[0], partition} {
+		lines := a.story[about]
+		slices.Sort(lines)
+		fmt.Fprintf(to, "event %s of %s %s; all about %s:\n%s\n", event[1], event[0], what, about, strings.Join(lines, "\n"))
+	}
 }
 
 func demoGroups(t *testing.T, k kind, n int) {
@@ -200,6 +216,7 @@ func demoGroups(t *testing.T, k kind, n int) {
 	live.Wait()
 	require.NoError(t, bus.Shutdown(t.Context()))
 	wrong := a.disorder(t.Output())
+	a.missing(t.Output(), n)
 	thawed := frozen.Add(2 * groupLease)
 	if added.Before(thawed) {
 		thawed = added // the members that were added gain partitions too
@@ -226,7 +243,7 @@ func groupStats(ctx context.Context, b backend.Backend) (left int64, err error) 
 		if err != nil {
 			return 0, err
 		}
-		left += s.Lag + s.InFlight + s.Delayed
+		left += s.Lag + s.Unacked
 	}
 	return left, nil
 }

@@ -209,7 +209,6 @@ func waits(ctx context.Context, c *connection, bus *eventbus.Bus, topic, group s
 	if err != nil {
 		return tolerated(err) != nil && !errors.Is(err, backend.ErrGone)
 	}
-	// A backend may not know how many events are in flight or delayed. Oldest is set if any
-	// event is unacknowledged.
-	return stats.Lag > 0 || stats.InFlight > 0 || stats.Delayed > 0 || !stats.Oldest.IsZero()
+	// A backend may not know a number. Oldest is set if any event is unacknowledged.
+	return stats.Lag > 0 || stats.Unacked > 0 || !stats.Oldest.IsZero()
 }

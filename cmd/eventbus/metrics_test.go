@@ -17,6 +17,7 @@ import (
 
 // work serves the metrics of all its subscriptions.
 func TestWorkServesMetrics(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

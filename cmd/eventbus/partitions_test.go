@@ -115,22 +115,10 @@ func TestTablesShowEventsOutsidePartitions(t *testing.T) {
 	require.Equal(t, "TOPIC   GROUPS  DEPTH  PARTITIONS\norders  0       3      2\norders  0       1      -\n", b.ok("", "topics").stdout)
 }
 
-// onEachAtOnce is onEach for tests that wait for a long time: the benches run at the same time.
-func onEachAtOnce(t *testing.T, test func(t *testing.T, b *bench)) {
-	t.Parallel()
-	t.Run("memory", func(t *testing.T) { t.Parallel(); test(t, newBench(t)) })
-	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) {
-			t.Parallel()
-			test(t, &bench{t: t, b: openBackend(t, k.driver, k.start(t).URL())})
-		})
-	}
-}
-
 // An operator gives a topic more partitions and fewer. All that would lose events or their order is
 // refused before, and programs with the old number get both numbers.
 func TestTopicsSetPartitions(t *testing.T) {
-	onEachAtOnce(t, func(t *testing.T, b *bench) {
+	onEach(t, func(t *testing.T, b *bench) {
 		set := func(n string, more ...string) result {
 			return b.run("", append([]string{"topics", "set", "orders", "--partitions", n}, more...)...)
 		}

@@ -80,6 +80,7 @@ func (x *teller) Stats(ctx context.Context) (sum backend.Stats, err error) {
 			return backend.Stats{}, fmt.Errorf("topic %s: %w", topic, err)
 		}
 		sum.Depth, sum.Lag = plus(sum.Depth, one.Depth), plus(sum.Lag, one.Lag)
+		sum.Unacked = plus(sum.Unacked, one.Unacked)
 		sum.InFlight, sum.Delayed = plus(sum.InFlight, one.InFlight), plus(sum.Delayed, one.Delayed)
 		sum.Members = max(sum.Members, one.Members)
 		if !one.Oldest.IsZero() && (sum.Oldest.IsZero() || one.Oldest.Before(sum.Oldest)) {

@@ -26,13 +26,13 @@ type fetcher struct {
 	anew    bool // the group was made anew, and no Receive has succeeded since
 	brought int  // how many events the last Receive has brought
 
-	gathered *attachment // the ledger has all events that an earlier owner had, see ledger.Gather
+	gatherer gatherer
 
 	pause context.CancelFunc // cancels the Receive under way, or the wait for it
 }
 
 func newFetcher(f *feed) *fetcher {
-	return &fetcher{feed: f, ctx: f.sub.ctx, room: make(chan struct{}, 1)}
+	return &fetcher{feed: f, ctx: f.sub.ctx, room: make(chan struct{}, 1), gatherer: gatherer{feed: f}}
 }
 
 // fetch receives events until a drain begins or heal ends the subscription or the feed. It
@@ -40,6 +40,7 @@ func newFetcher(f *feed) *fetcher {
 func (f *fetcher) fetch() {
 	again := newBackoff()
 	for goesOn := f.begin(again); goesOn && f.ctx.Err() == nil; {
+		f.gatherer.look(f.ctx)
 		if f.sub.turns != nil && f.apart() {
 			f.awaitRoom(f.ctx) // before the turn, because it may be that only this topic has no room
 		}
@@ -119,7 +120,7 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 // arrives, because a lease is counted from the call of Receive. The caller calls end.
 func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 	most := f.sub.Lease / 3
-	if f.gathers() {
+	if f.gatherer.gathers() {
 		most = min(most, ledger.GatherTime)
 	}
 	f.sub.feeds.mu.Lock()
@@ -173,11 +174,8 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	n := g.Messages
 	ds, err := a.receive(ctx, n, g.Bytes)
 	took := time.Since(start)
-	if len(ds) == 0 && (err == nil || isOnlyEnd(ctx, err)) && f.gathers() {
-		b := &f.sub.book
-		b.lock()
-		b.Waited(a.book, took)
-		b.unlock()
+	if len(ds) == 0 && (err == nil || isOnlyEnd(ctx, err)) {
+		f.gatherer.waited(took)
 	}
 	if len(ds) < n {
 		took = 0 // it waited for messages
@@ -213,23 +211,6 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		f.sub.status.clear(halted, f.feed)
 	}
 	return err
-}
-
-// gathers reports whether the ledger waits for the messages that an earlier owner of the partition
-// had.
-func (f *fetcher) gathers() bool {
-	a := f.attachment.Load()
-	if f.claim == nil || f.gathered == a {
-		return false
-	}
-	b := &f.sub.book
-	b.lock()
-	defer b.unlock()
-	if a.book.Gathers() {
-		return true
-	}
-	f.gathered = a
-	return false
 }
 
 // accept gives deliveries that have arrived, with a total size of size bytes, to the ledger.

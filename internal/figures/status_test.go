@@ -68,9 +68,9 @@ func TestLost(t *testing.T) {
 
 func TestPartitionsAdd(t *testing.T) {
 	early, late := time.Unix(10, 0), time.Unix(20, 0)
-	s := Stats{Depth: 1, Lag: 1, InFlight: backend.Unknown, Members: 1, Oldest: late, Told: true}
-	s.add(Stats{Depth: 2, Lag: 3, InFlight: 4, Delayed: 5, Members: 1, Oldest: early, Told: true})
-	require.Equal(t, Stats{Depth: 3, Lag: 4, InFlight: backend.Unknown, Delayed: 5, Members: 1, Oldest: early, Told: true}, s)
+	s := Stats{Depth: 1, Lag: 1, Unacked: 1, InFlight: backend.Unknown, Members: 1, Oldest: late, Told: true}
+	s.add(Stats{Depth: 2, Lag: 3, Unacked: 9, InFlight: 4, Delayed: 5, Members: 1, Oldest: early, Told: true})
+	require.Equal(t, Stats{Depth: 3, Lag: 4, Unacked: 10, InFlight: backend.Unknown, Delayed: 5, Members: 1, Oldest: early, Told: true}, s)
 	s.add(Stats{Told: true})
 	require.Equal(t, early, s.Oldest, "a partition without events has no oldest one")
 	s.add(untold)

@@ -28,7 +28,7 @@ type trail struct {
 // stuck and others come and go, there are no fewer than the fewest.
 func (t *trail) note(now time.Time, s *Stats, short bool) (idle time.Duration, lost bool) {
 	t.add(now, int64(s.Lag))
-	waiting := max(s.Lag, 0) + max(s.InFlight, 0) + max(s.Delayed, 0)
+	waiting := s.unsettled()
 	if !t.oldest.Equal(s.Oldest) || t.since.IsZero() || s.Oldest.IsZero() || waiting < t.least {
 		t.oldest, t.least, t.since = s.Oldest, waiting, now
 	}

@@ -83,3 +83,107 @@ func TestGatherWithoutReceives(t *testing.T) {
 	hs, _ = m.Take(w)
 	require.Len(t, hs, 1)
 }
+
+// gathering returns a Ledger with a source that gathers, and how to get a message by its position.
+func gathering(t *testing.T) (m *shared, s *Source, arrives func(key, position string, again bool)) {
+	m = newShared(t, Config{Concurrency: 2, MaxInFlight: 1000, MaxParked: 16000}, 0)
+	s = &Source{CanDelay: true, CanExtend: true, Sole: true}
+	m.Add(s)
+	m.Gather(s)
+	m.from = append(m.from, s)
+	return m, s, func(key, position string, again bool) {
+		m.Now++
+		m.arrives(0, key, position, again)
+	}
+}
+
+// If the broker tells how many messages are outstanding, neither a new message nor a Receive
+// that has waited ends the gathering, but the last of these messages.
+func TestGatherByCount(t *testing.T) {
+	m, s, arrives := gathering(t)
+	m.Outstanding(s, 2)
+	arrives("k", "3", false)
+	m.Waited(s, 2*GatherTime)
+	m.Outstanding(s, 3)
+	arrives("k", "1", true)
+	m.Outstanding(s, 3)
+	require.True(t, s.Gathers())
+	w := m.NewWorker()
+	hs, _ := m.Take(w)
+	require.Empty(t, hs)
+	arrives("k", "2", true)
+	m.Outstanding(s, 3)
+	require.False(t, s.Gathers())
+	hs, _ = m.Take(w)
+	require.Len(t, hs, 1)
+	require.Equal(t, "1", hs[0].Delivery.Position)
+}
+
+// A group without outstanding messages gathers nothing.
+func TestGatherNothing(t *testing.T) {
+	m, s, arrives := gathering(t)
+	m.Outstanding(s, 0)
+	require.False(t, s.Gathers())
+	arrives("k", "1", false)
+	hs, _ := m.Take(m.NewWorker())
+	require.Len(t, hs, 1)
+}
+
+// After a new message the source reads slowly until a Receive brings none. So new messages do not take
+// the room of the outstanding ones.
+func TestGatherReadsSlowly(t *testing.T) {
+	m, s, arrives := gathering(t)
+	m.Outstanding(s, 1)
+	arrives("a", "2", false)
+	require.Equal(t, 1, m.Wanted(s))
+	m.Waited(s, time.Millisecond)
+	require.Greater(t, m.Wanted(s), 1)
+	arrives("b", "3", false)
+	arrives("c", "1", true)
+	require.Greater(t, m.Wanted(s), 1, "there may be more of them")
+}
+
+// Messages without a key run meanwhile. One that is acknowledged is not taken for one that is
+// outstanding, and one that runs is.
+func TestGatherWhileOthersRun(t *testing.T) {
+	m, s, arrives := gathering(t)
+	m.Outstanding(s, 1)
+	arrives("", "2", false)
+	arrives("", "3", false)
+	w := m.NewWorker()
+	hs, _ := m.Take(w)
+	require.Len(t, hs, 1)
+	m.Outstanding(s, 3)
+	require.True(t, s.Gathers(), "one of three is not here")
+	_, ok := w.Begin(m.Now)
+	require.True(t, ok)
+	w.End(0, m.Now)
+	w.Succeeded(1)
+	m.Take(w)
+	m.Outstanding(s, 2) // by a count from after the acknowledgement
+	require.True(t, s.Gathers(), "one of two is not here")
+	arrives("k", "1", true)
+	m.Outstanding(s, 2)
+	require.False(t, s.Gathers())
+}
+
+// A message that waits for a retry without a member is outstanding too. Others wait for it no longer
+// than a lease. If the broker stops telling the count, a new message ends the gathering again.
+func TestGatherIsBounded(t *testing.T) {
+	m, s, arrives := gathering(t)
+	began := m.Now
+	m.Outstanding(s, 1)
+	arrives("k", "1", false)
+	for s.Gathers() {
+		m.Now = m.Now.Plus(time.Second)
+		m.Tick(m.Now)
+		m.Outstanding(s, 2)
+	}
+	require.Equal(t, m.Lease+time.Second, time.Duration(m.Now-began).Truncate(time.Second), "a lease and GatherTime")
+
+	m, s, arrives = gathering(t)
+	m.Outstanding(s, 1)
+	m.Uncounted(s)
+	arrives("k", "1", false)
+	require.False(t, s.Gathers())
+}

@@ -59,8 +59,11 @@ func (x *intake) wanted(s *Source) int {
 		return 0
 	}
 	least := 0
-	if s.gathers { // a Receive has to end the gathering
+	if s.gathers { // the next Receive may end it
 		least = 1
+		if s.slowly && s.counted {
+			return least
+		}
 	}
 	free := (l.Concurrency - l.working) * max(l.Batch.Size, 1)
 	has := l.startable() + l.asked - s.asked

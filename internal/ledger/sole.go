@@ -10,7 +10,10 @@ type sole struct {
 	held    int           // Holds
 	leased  Moment        // when the leases of the messages have surely ended that were released unsettled
 	gathers bool          // no message of an order begins, see Gather
-	calm    alarm         // ends the gathering if no Receive does
+	counted bool          // the broker tells how many messages are to be gathered, see Outstanding
+	slowly  bool          // a Receive asks for one message, because the last one brought a new one
+	calm    alarm         // ends the gathering if nothing else does
+	latest  Moment        // when the gathering ends in any case
 	waited  time.Duration // how long Receives have brought nothing
 	ending  bool          // an effect Emptied follows when there is no Hold
 }
@@ -20,16 +23,59 @@ type sole struct {
 // order wait for half a second, so that their Receives have returned before.
 const GatherTime = 900 * time.Millisecond
 
-// gatherRest is how long a source gathers after a Receive, if no other one ends. The messages that
-// it has may use all bytes that the limiter gives, so that there is no other one.
+// gatherRest is how long a source gathers after a Receive or Outstanding, if there is no other one. The
+// messages that it has may use all bytes that the limiter gives, so that there is no other one.
 const gatherRest = 5 * time.Second
 
 // Gather lets no message of an order begin until all messages have arrived that an earlier
-// member had. A broker may redeliver them in any order, but before new messages. The caller
-// calls it after Add.
+// member had. The caller calls it after Add.
+//
+// A broker may redeliver them in any order. If it tells how many there are (Outstanding), the source
+// gathers until it has as many, but no longer than for a lease, in which the broker has
+// noticed that all leases of the earlier member have ended. Messages that wait for a retry without a
+// member are in the number too. If the broker tells none, a new message or a Receive that has waited shows
+// that none are left: brokers redeliver messages before new ones, apart from rare cases.
 func (x *intake) Gather(s *Source) {
-	s.gathers = true
+	l := x.ledger
+	s.gathers, s.latest = true, l.Now.Plus(l.Lease+GatherTime)
 	s.calm.ring = func(Moment) { x.gathered(s) }
+}
+
+// Outstanding notes that n messages of s were delivered and not settled, by the broker's count at a
+// moment since the last Receive.
+func (x *intake) Outstanding(s *Source, n int) {
+	l := x.ledger
+	if !s.gathers || s.ending {
+		return
+	}
+	s.counted = true
+	for _, h := range l.held {
+		if h.Source == s && h.unsettled() {
+			n--
+		}
+	}
+	if n <= 0 {
+		l.gathered(s)
+	} else {
+		l.lull(s)
+	}
+}
+
+// Uncounted notes that the broker does not tell how many messages of s are outstanding.
+func (x *intake) Uncounted(s *Source) { s.counted = false }
+
+// unsettled reports whether the broker certainly has not settled the message of h.
+func (h *Hold) unsettled() bool {
+	if h.lost || h.leaseless || h.Unsure {
+		return false
+	}
+	return h.state < taken || h.state <= entrusted && !h.Source.ledger.Single // a Single one may be acknowledged before its run
+}
+
+// lull sets the alarm that ends the gathering of s.
+func (x *intake) lull(s *Source) {
+	l := x.ledger
+	l.set(&s.calm, min(l.Now.Plus(gatherRest), max(s.latest, l.Now+1)))
 }
 
 // Gathers reports whether s gathers.
@@ -40,18 +86,23 @@ func (x *intake) Waited(s *Source, d time.Duration) {
 	if !s.gathers || s.ending {
 		return
 	}
+	if s.slowly = false; s.counted {
+		return
+	}
 	if s.waited += d; s.waited >= GatherTime {
 		x.gathered(s)
 	}
 }
 
-// collected ends the gathering of s if r brought all messages that are due, or a new one.
+// collected ends the gathering of s if r shows that all messages have arrived, or if there is no room
+// for more.
 func (x *intake) collected(s *Source, r Receipt, fresh bool) {
 	l := x.ledger
-	if s.waited = 0; fresh || r.All || l.crowded && s.parked > 0 {
-		x.gathered(s)
+	s.waited, s.slowly = 0, fresh
+	if !s.counted && (fresh || r.All) || l.crowded && s.parked > 0 {
+		l.gathered(s)
 	} else {
-		l.set(&s.calm, l.Now.Plus(gatherRest))
+		l.lull(s)
 	}
 }
 

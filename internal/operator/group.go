@@ -39,8 +39,8 @@ func Pauser(ctx context.Context, b backend.Backend, topic, group string) (backen
 // Unsettled returns how many events a group has not settled, or [backend.Unknown].
 func Unsettled(ctx context.Context, b backend.Backend, topic, group string) int64 {
 	s, err := backend.StatsOf(ctx, b, topic, group)
-	if err == nil && s.Lag >= 0 && s.InFlight >= 0 && s.Delayed >= 0 {
-		return s.Lag + s.InFlight + s.Delayed
+	if err == nil && s.Lag >= 0 && s.Unacked >= 0 {
+		return s.Lag + s.Unacked
 	}
 	return backend.Unknown
 }

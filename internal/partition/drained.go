@@ -151,7 +151,7 @@ func (w *changing) unsettled(ctx context.Context, name, group string) (int64, er
 	case err != nil:
 		return 0, gone(err)
 	}
-	return plus(s.Lag, plus(s.InFlight, s.Delayed)), nil
+	return plus(s.Lag, s.Unacked), nil
 }
 
 // kept returns how many events a partition has although all of groups have settled them. Without

@@ -44,6 +44,9 @@ var telling = []Saboteur{
 	{Name: "delayed-is-in-flight", Breaks: "what is not settled is in flight", sabotage: func(b *breakable) {
 		tells(b, func(s *backend.Stats) { s.InFlight, s.Delayed = s.InFlight+s.Delayed, 0 })
 	}},
+	{Name: "unacked-is-in-flight", Breaks: "what was given back is with nobody", sabotage: func(b *breakable) {
+		tells(b, func(s *backend.Stats) { s.Unacked = s.InFlight })
+	}},
 	{Name: "clock-ahead", Breaks: "any clock will do", sabotage: func(b *breakable) {
 		b.good = wrongClock{b.good, func(t time.Time) time.Time { return t.Add(time.Minute) }}
 	}},
@@ -85,10 +88,10 @@ var telling = []Saboteur{
 		})
 	}},
 	{Name: "forgets-expired", Breaks: "what is due again is with nobody", sabotage: func(b *breakable) {
-		expiring(b, func(s *backend.Stats) { s.InFlight, s.Delayed = 0, 0 })
+		expiring(b, func(s *backend.Stats) { s.Unacked, s.InFlight, s.Delayed = 0, 0, 0 })
 	}},
 	{Name: "expired-is-lag", Breaks: "what is due again is like new", sabotage: func(b *breakable) {
-		expiring(b, func(s *backend.Stats) { s.Lag, s.InFlight, s.Delayed = s.Lag+s.InFlight+s.Delayed, 0, 0 })
+		expiring(b, func(s *backend.Stats) { s.Lag, s.Unacked, s.InFlight, s.Delayed = s.Lag+s.Unacked, 0, 0, 0 })
 	}},
 	{Name: "lag-ignores-start", Breaks: "what a group did not get it has still to get", sabotage: func(b *breakable) {
 		received := newSet(b)

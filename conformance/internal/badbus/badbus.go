@@ -158,6 +158,9 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o eventbus.Subsc
 	return b.good.SubscribeBatch(ctx, topic, o, batch, h)
 }
 
+// Backend returns the backend of the good bus, which the saboteur may have wrapped.
+func (b *Bus) Backend() backend.Backend { return b.good.Backend() }
+
 // Ready calls the saboteur's ready if it is set, or else Ready of the good bus.
 func (b *Bus) Ready(ctx context.Context) error {
 	if b.s.ready != nil {

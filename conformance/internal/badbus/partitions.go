@@ -1,6 +1,7 @@
 package badbus
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -46,6 +47,12 @@ var dividing = []Saboteur{
 	}, {
 		Name: "bus-forgets-failed-keys", Breaks: "what has failed is the business of its owner",
 		backend: func(b backend.Backend) backend.Backend { return &keyless{b} },
+	}, {
+		Name: "bus-forgets-the-unsettled", Breaks: "what was published is settled",
+		backend: func(b backend.Backend) backend.Backend { return &contented{b} },
+	}, {
+		Name: "bus-begins-epochs-anew", Breaks: "another number of partitions is another topic",
+		backend: func(b backend.Backend) backend.Backend { return &young{b} },
 	}, {
 		Name: "bus-trusts-its-claims", Breaks: "an owner stays an owner until it hears otherwise",
 		backend: attaching(func(c *backend.Config) func(backend.Source) backend.Source {
@@ -103,6 +110,34 @@ func (k *keyless) Read(ctx context.Context, topic string, from backend.Start, ma
 		return nil, backend.ErrGone
 	}
 	return backend.Read(ctx, k.Backend, topic, from, max)
+}
+
+// A contented backend has only settled messages in partitions.
+type contented struct{ backend.Backend }
+
+func (c *contented) Unwrap() backend.Backend { return c.Backend }
+
+func (c *contented) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	s, err := backend.StatsOf(ctx, c.Backend, topic, group)
+	if strings.Contains(topic, ".partition-") {
+		s.Lag, s.Unacked, s.InFlight, s.Delayed = 0, 0, 0, 0
+	}
+	return s, err
+}
+
+// A young backend knows no epochs from before a change of the number of partitions.
+type young struct{ backend.Backend }
+
+func (y *young) Unwrap() backend.Backend { return y.Backend }
+
+func (y *young) Read(ctx context.Context, topic string, from backend.Start, max int) ([]backend.Message, error) {
+	ms, err := backend.Read(ctx, y.Backend, topic, from, max)
+	if strings.HasSuffix(topic, ".partitions") {
+		for i := range ms {
+			ms[i].Payload = bytes.ReplaceAll(ms[i].Payload, []byte(`"epochs"`), []byte(`"past"`))
+		}
+	}
+	return ms, err
 }
 
 // trusting is a source whose leases are extended, also if the broker does not answer.

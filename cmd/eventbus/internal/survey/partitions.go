@@ -175,6 +175,7 @@ func (s *Survey) wholeGroups(ctx context.Context, topic string, n int) (rows []G
 // add adds the numbers of a partition.
 func (g *Group) add(part *Group) {
 	g.Depth, g.Lag = plus(g.Depth, part.Depth), plus(g.Lag, part.Lag)
+	g.Unacked = plus(g.Unacked, part.Unacked)
 	g.InFlight, g.Delayed = plus(g.InFlight, part.InFlight), plus(g.Delayed, part.Delayed)
 	g.Members = max(g.Members, part.Members)
 	if g.Oldest.IsZero() || !part.Oldest.IsZero() && part.Oldest.Before(g.Oldest) {

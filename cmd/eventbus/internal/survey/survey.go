@@ -33,6 +33,7 @@ type Group struct {
 	Partitions  int       `json:"partitions,omitempty"` // 0: the topic has none
 	Depth       Count     `json:"depth"`                // events that the topic keeps
 	Lag         Count     `json:"lag"`                  // not yet delivered to this group
+	Unacked     Count     `json:"unacked"`              // delivered and not settled: in flight and delayed
 	InFlight    Count     `json:"in_flight"`            // leased by a member
 	Delayed     Count     `json:"delayed"`              // waiting for a retry
 	Oldest      time.Time `json:"oldest,omitzero"`
@@ -216,7 +217,7 @@ func (s *Survey) statsOf(ctx context.Context, topic string) (rows []Group, err e
 		}
 		rows = append(rows, Group{
 			Topic: topic, Group: name,
-			Depth: Count(stats.Depth), Lag: Count(stats.Lag), InFlight: Count(stats.InFlight), Delayed: Count(stats.Delayed),
+			Depth: Count(stats.Depth), Lag: Count(stats.Lag), Unacked: Count(stats.Unacked), InFlight: Count(stats.InFlight), Delayed: Count(stats.Delayed),
 			Oldest: stats.Oldest, Members: Count(stats.Members), Paused: s.pause(ctx, topic, name),
 		})
 	}
@@ -236,7 +237,7 @@ func (s *Survey) pause(ctx context.Context, topic, group string) *Pause {
 }
 
 var unknown = backend.Stats{
-	Depth: backend.Unknown, Lag: backend.Unknown, InFlight: backend.Unknown, Delayed: backend.Unknown, Members: backend.Unknown,
+	Depth: backend.Unknown, Lag: backend.Unknown, Unacked: backend.Unknown, InFlight: backend.Unknown, Delayed: backend.Unknown, Members: backend.Unknown,
 }
 
 func (s *Survey) stats(ctx context.Context, topic, group string) (backend.Stats, error) {

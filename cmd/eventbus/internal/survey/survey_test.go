@@ -159,7 +159,7 @@ func TestSurveyOfABackendThatKnowsLittle(t *testing.T) {
 	require.NoError(t, err)
 	text, err := json.Marshal(groups)
 	require.NoError(t, err)
-	require.JSONEq(t, `[{"topic":"a","group":"g","depth":null,"lag":null,"in_flight":null,"delayed":null,"dead_letters":null,"members":null}]`, string(text))
+	require.JSONEq(t, `[{"topic":"a","group":"g","depth":null,"lag":null,"unacked":null,"in_flight":null,"delayed":null,"dead_letters":null,"members":null}]`, string(text))
 	var again []Group
 	require.NoError(t, json.Unmarshal(text, &again))
 	require.Equal(t, groups, again)

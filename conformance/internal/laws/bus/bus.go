@@ -12,7 +12,7 @@ func Laws() []law.Law {
 	return slices.Concat(
 		publishLaws, deliverLaws, leaseLaws, instanceLaws, retryLaws, policyLaws, letterLaws, redriveLaws, orderLaws, modeLaws, batchLaws,
 		lifeLaws, limitLaws, faultLaws, lostLaws, stayLaws, middlewareLaws,
-		behindLaws, starveLaws, stuckLaws, hangingLaws, handOverLaws, scheduleLaws, recurringLaws, eachLaws, elasticLaws, partitionLaws, failedKeyLaws, ownerLaws,
+		behindLaws, starveLaws, stuckLaws, hangingLaws, handOverLaws, scheduleLaws, recurringLaws, eachLaws, elasticLaws, partitionLaws, failedKeyLaws, ownerLaws, partitionNumberLaws,
 		topicLaws, serviceLaws,
 	)
 }
