@@ -8,9 +8,10 @@ DAYS     ?= 10
 SCHEDULED ?= 20000
 LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
+AXE       = .bin/axe.min.js
 
 .DEFAULT_GOAL := help
-.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover brokers clean bench-replay bench-scaling
+.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover brokers clean bench-replay bench-scaling console-shots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +35,7 @@ test: brokers ## run every test with the race detector, in random order, on real
 	cd examples/cloudevents && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
 	cd outbox && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
+	cd console/browser && EVENTBUS_REQUIRE_BROKERS=1 go test -shuffle=on -parallel 16 ./... # the race detector sees the console in its own tests
 
 lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod must be tidy
 	$(LINT) run ./...
@@ -41,6 +43,7 @@ lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod m
 	cd examples/cloudevents && ../../$(LINT) run ./... && go mod tidy -diff
 	cd examples/observability && ../../$(LINT) run ./... && go mod tidy -diff
 	cd outbox && ../$(LINT) run ./... && go mod tidy -diff
+	cd console/browser && ../../$(LINT) run ./... && go mod tidy -diff
 	@scripts/words.sh >/dev/null
 
 fmt: $(LINT) ## format the code
@@ -129,7 +132,10 @@ cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -1
 
-brokers: $(NATS) ## install the servers that backends are tested with, where they are missing
+console-shots: brokers ## draw the pictures of the console in docs, from a shop on Redis; four minutes
+	cd console/browser && EVENTBUS_CONSOLE_SHOTS=$(CURDIR)/docs EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -run '^TestShots$$' -v .
+
+brokers: $(NATS) $(AXE) ## install the servers that backends are tested with, and Chromium, where they are missing
 	@scripts/brokers.sh
 
 clean: ## remove what these targets have built
@@ -138,6 +144,9 @@ clean: ## remove what these targets have built
 $(NATS): tools/go.mod tools/go.sum
 	go build -C tools -o ../$@ github.com/nats-io/nats-server/v2
 	@touch $@
+
+$(AXE): scripts/axe.sh
+	scripts/axe.sh $@
 
 $(LINT): tools/go.mod tools/go.sum
 	go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -16,6 +16,10 @@ const (
 	mostCalls = 150
 	mostRead  = 5000 // events that a request reads
 	mostBytes = 128 << 20
+
+	// stepBytes is about the most that one step of the search for the newest events reads, so that there
+	// can be many steps.
+	stepBytes = mostBytes / 32
 )
 
 // A browser reads one topic for one request.
@@ -37,15 +41,19 @@ func (b *browser) reader(from backend.Start) *pages.Reader {
 
 // A stretch is a part of a topic: successive rows, oldest first.
 type stretch struct {
-	rows []row
-	full bool // it has as many rows as were asked for, and there are more behind
+	rows  []row
+	bytes int64 // of their events
+	full  bool  // it has as many rows or bytes as were asked for, and there are more behind
 }
+
+// enough reports whether there are want rows, or so many bytes that fewer make a page.
+func (s *stretch) enough(want int) bool { return len(s.rows) >= want || s.bytes >= stepBytes/2 }
 
 func (s *stretch) last(n int) []row { return s.rows[max(len(s.rows)-n, 0):] }
 
-// forward returns at most most rows from a place on. It stops before the position until, unless that is
-// empty.
-func (b *browser) forward(ctx context.Context, from backend.Start, until string, most int) (s stretch, err error) {
+// forward returns at most most rows from a place on, and no further one when their events have so many
+// bytes. It stops before the position until, unless that is empty.
+func (b *browser) forward(ctx context.Context, from backend.Start, until string, most int, bytes int64) (s stretch, err error) {
 	read := b.reader(from)
 	for {
 		ms, err := read.Next(ctx, most+1-len(s.rows))
@@ -56,10 +64,11 @@ func (b *browser) forward(ctx context.Context, from backend.Start, until string,
 			if until != "" && ms[i].Position >= until {
 				return s, nil
 			}
-			if len(s.rows) == most {
+			if len(s.rows) == most || s.bytes >= bytes {
 				s.full = true
 				return s, nil
 			}
+			s.bytes += int64(ms[i].Size())
 			s.rows = append(s.rows, newRow(b.redact, &ms[i], from))
 			from = backend.StartAfter(ms[i].Position)
 		}
@@ -77,7 +86,7 @@ func (b *browser) newest(ctx context.Context, until string, want int) (rows []ro
 	}
 	longest := now.Sub(time.Unix(0, 0))
 	since := func(age time.Duration) (stretch, error) {
-		return b.forward(ctx, backend.StartAt(now.Add(-age)), until, 2*want)
+		return b.forward(ctx, backend.StartAt(now.Add(-age)), until, 2*want, stepBytes)
 	}
 
 	var best, s stretch // best are the rows of the last time young: not too many, perhaps too few
@@ -89,11 +98,11 @@ func (b *browser) newest(ctx context.Context, until string, want int) (rows []ro
 		if s.full {
 			break
 		}
-		if best = s; len(best.rows) >= want || old == longest {
+		if best = s; best.enough(want) || old == longest {
 			return best.last(want), old < longest || len(best.rows) > want, nil
 		}
 	}
-	for old-young > time.Microsecond && len(best.rows) < want {
+	for old-young > time.Microsecond && !best.enough(want) {
 		middle := young + (old-young)/2
 		if s, err = since(middle); err != nil {
 			return best.last(want), true, spentUnless(err, best)

@@ -71,6 +71,26 @@ func TestBrowsing(t *testing.T) {
 	}
 }
 
+// The newest events of a topic are found although a request cannot read the whole topic, and however
+// large the events are.
+func TestBrowsingLargeEvents(t *testing.T) {
+	for _, size := range []int{100 << 10, 1 << 20, 4 << 20} {
+		inBubble(t, func(t *testing.T, m *meter) {
+			n := (200 << 20) / size
+			body := make([]byte, size)
+			for i := range n {
+				require.NoError(t, m.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: fmt.Sprint("e-", i), Payload: body}}))
+				time.Sleep(10 * time.Millisecond)
+			}
+			got := walk(visit(t, m, console.Options{}), "topic?name=orders", "Older events")
+			require.Len(t, got, n, "of %d bytes", size)
+			for i := range got {
+				require.Equal(t, fmt.Sprint("e-", n-1-i), got[i])
+			}
+		})
+	}
+}
+
 func TestSince(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		for i := range 100 {

@@ -62,6 +62,29 @@ func TestRedriveOne(t *testing.T) {
 	})
 }
 
+// A visitor who goes back sees the same letters, and does not mean all of them afterwards.
+func TestTheWayBackKeepsTheFilter(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		shop(t, m)
+		time.Sleep(time.Second) // a letter of this moment is later than what the visitor has seen
+		h := change(t, m, console.Options{})
+		for url, want := range map[string]string{
+			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=": "1",
+			"letters?topic=orders.dlq&id=e-2":        "1",
+			"letters?topic=orders.dlq&group=billing": "4",
+			"letters?topic=orders.dlq&since=1h":      "4",
+		} {
+			for range 2 {
+				ask := h.submit(h.open(url), "discard")
+				require.Equal(t, want, ask.byID("found"), url)
+				url = ask.link("Back, without a change")
+			}
+		}
+		one := h.submit(h.letter("orders.dlq", 2), "discard")
+		require.Equal(t, "1", h.submit(h.open(one.link("Back, without a change")), "discard").byID("found"))
+	})
+}
+
 // The page asks before it discards, and a dry run changes nothing.
 func TestDiscardOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {

@@ -66,10 +66,10 @@ func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
 // dryRun sets how much a change would take.
 func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 	o := p.Order
+	p.Back = o.page()
 	if o.Verb.onGroup() {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
-		p.Back = groupURL(o.Topic, o.Group)
 		topics, err := c.changes.topicsOf(ctx, o)
 		if err != nil {
 			return err
@@ -80,7 +80,6 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 		p.Lost = unsettled(c.changes.unsettled(ctx, topics, o.Group))
 		return nil
 	}
-	p.Back = lettersURL(o.Topic)
 	if o.Place == "" {
 		o.before = time.Now().UTC() // a letter of a later failure is none that the visitor has seen
 	}

@@ -112,7 +112,7 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	shown := *body // it is shared
-	shown.URL = "event?" + url.Values{"topic": {o.Topic}, "from": {string(o.from)}, "at": {o.Place}}.Encode()
+	shown.URL = o.page()
 	c.render(w, r, http.StatusOK, "edit", &page{Title: "Edit a dead letter of " + o.Topic, Permit: c.permit(w, r, o.Action, Edit), Body: &shown})
 }
 

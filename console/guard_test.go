@@ -169,6 +169,8 @@ func TestPathsAreExact(t *testing.T) {
 			w := v.ask(r)
 			require.Equal(t, http.StatusNotFound, w.Code, path)
 			require.Empty(t, w.Header().Get("Location"), path)
+			below := strings.Contains(strings.TrimPrefix(path, "/"), "/")
+			require.Equal(t, below, !strings.Contains(w.Body.String(), "href="), "%s: a relative link does not work there", path)
 		}
 		calls := m.calls.Load()
 		for _, name := range []string{"", "..", "a/b", "a+b", "%00", "<script>", "a%20b", strings.Repeat("x", 300), "orders%0a"} {

@@ -144,3 +144,19 @@ func (o *order) Values() url.Values {
 	}
 	return v
 }
+
+// page returns the URL of the page on which the order was given. It shows the same letters, so that a
+// visitor who goes back does not mean others.
+func (o *order) page() string {
+	if o.Verb.onGroup() {
+		return groupURL(o.Topic, o.Group)
+	}
+	v := o.search.values()
+	v.Set("topic", o.Topic)
+	v.Set("from", string(o.from))
+	if o.Place != "" {
+		v.Set("at", o.Place)
+		return "event?" + v.Encode()
+	}
+	return "letters?" + v.Encode()
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -54,7 +55,13 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, title string, err
 
 var errNotFound = errors.New("there is no such page")
 
+// notFound answers a request for a path that is none of a page. The links of a page are relative. Below
+// a further slash they would lead nowhere, so such an answer has none.
 func (c *console) notFound(w http.ResponseWriter, r *http.Request) {
+	if strings.Contains(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
+		http.Error(w, errNotFound.Error(), http.StatusNotFound)
+		return
+	}
 	c.fail(w, r, "Not found", errNotFound)
 }
 

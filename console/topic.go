@@ -163,7 +163,7 @@ func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.
 			e.Next = l.url(l.parts[i+1], v)
 		}
 	case e.Oldest:
-		s, err := b.forward(ctx, from, "", pageRows)
+		s, err := b.forward(ctx, from, "", pageRows, mostBytes)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes sure that the servers which tests start for themselves are installed:
-# redis-server, Postgres and MariaDB, by apt-get or brew where that is allowed without a
-# question. Says nothing where they are.
+# Makes sure that the programs which tests start for themselves are installed:
+# redis-server, Postgres, MariaDB and Chromium, by apt-get or brew where that is allowed
+# without a question. Says nothing where they are.
 set -euo pipefail
 
 installed() { # SERVER
@@ -9,11 +9,12 @@ installed() { # SERVER
 	redis) command -v redis-server ;;
 	postgres) ls /usr/lib/postgresql/*/bin/initdb || command -v initdb ;;
 	mariadb) command -v mariadbd || command -v mysqld || ls /usr/sbin/mariadbd ;;
+	chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
 	esac >/dev/null 2>&1
 }
 
 missing=()
-for server in redis postgres mariadb; do
+for server in redis postgres mariadb chromium; do
 	installed $server || missing+=($server)
 done
 if [ ${#missing[@]} = 0 ]; then
@@ -34,14 +35,15 @@ elif command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/de
 		redis) package=redis-server service=redis-server ;;
 		postgres) package=postgresql service=postgresql ;;
 		mariadb) package=mariadb-server service=mariadb ;;
+		chromium) package="chromium fonts-dejavu-core" service= ;;
 		esac
-		"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $package
+		"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $package # one or more
 		# The package was not there before, so a service of it was started just now, for
 		# nobody: tests start servers of their own.
-		"${as_root[@]}" service $service stop || true
+		[ -z "$service" ] || "${as_root[@]}" service $service stop || true
 	done
 else
-	echo "brokers: ${missing[*]} missing (redis-server 6.2, Postgres 13, MariaDB 10.6, or later), and cannot be installed from here; please install it" >&2
+	echo "brokers: ${missing[*]} missing (redis-server 6.2, Postgres 13, MariaDB 10.6, or later, and Chromium), and cannot be installed from here; please install it" >&2
 	exit 1
 fi
 for server in "${missing[@]}"; do

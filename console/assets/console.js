@@ -6,18 +6,16 @@
 
   let wait = shortest, timer = 0, busy = false;
 
+  // nameOf tells links apart: by their address, and by their row, because rows share addresses.
+  const nameOf = (link) => [link.getAttribute("href"), link.closest("tr")?.querySelector("th a")?.getAttribute("href")].join(" ");
+
   // replace puts new nodes in place of the children of a part. The same link keeps the focus.
   const replace = (part, fresh) => {
     const active = document.activeElement;
-    const link = part.contains(active) ? active.getAttribute("href") : null;
+    const name = part.contains(active) ? nameOf(active) : null;
     part.replaceChildren(...fresh.childNodes);
-    if (link === null) return;
-    for (const a of part.querySelectorAll("a[href]")) {
-      if (a.getAttribute("href") === link) {
-        a.focus({ preventScroll: true });
-        return;
-      }
-    }
+    if (name === null) return;
+    [...part.querySelectorAll("a[href]")].find((a) => nameOf(a) === name)?.focus({ preventScroll: true });
   };
 
   // selecting reports whether text of a part is selected, which a replacement would end.

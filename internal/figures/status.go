@@ -16,7 +16,7 @@ const (
 	Unknown                 // the backend does not describe it
 	Behind                  // its oldest unsettled event is old, and is not Stuck
 	NoMembers               // no process handles its events
-	Stuck                   // its oldest unsettled event is old, and there was no progress for a minute
+	Stuck                   // its oldest unsettled event is old, and there was no progress for long
 	Losing                  // the topic no longer has all events that the group has not settled
 )
 
@@ -54,14 +54,14 @@ func (s Status) Explain() string {
 	case NoMembers:
 		return "No process is attached to the group, so nobody handles its events."
 	case Stuck:
-		return "The oldest event has waited for long, and the group has made no progress with its oldest events for a minute or more. A handler hangs, or an event fails each time."
+		return "The oldest event has waited for long, and the group makes no progress with its oldest events. A handler hangs, or an event fails each time."
 	case Losing:
 		return "The topic no longer has all events that the group has not settled. A limit of the broker, or somebody, has removed them."
 	}
 	return "The backend does not tell how the group is doing."
 }
 
-// still is how long a stuck group has made no progress.
+// still is how long a stuck group has made no progress, or Options.Stuck if that is shorter.
 const still = time.Minute
 
 // evidence is the knowledge about a group on which its status depends.
@@ -86,7 +86,7 @@ func judge(e *evidence) Status {
 		return Unknown
 	case s.Members == 0:
 		return NoMembers
-	case e.age >= e.late && e.idle >= still && !s.retriesOnly():
+	case e.age >= e.late && e.idle >= min(still, e.late) && !s.retriesOnly():
 		return Stuck
 	case e.age >= e.behind:
 		return Behind

@@ -43,6 +43,8 @@ func TestStatus(t *testing.T) {
 		row.e.behind, row.e.late = time.Minute, 5*time.Minute
 		require.Equal(t, row.want, judge(&row.e), row.name)
 	}
+	require.Equal(t, Stuck, judge(&evidence{stats: &busy, age: 10 * time.Second, idle: 10 * time.Second, behind: time.Second, late: 10 * time.Second}), "a program that asks for seconds")
+	require.Equal(t, Behind, judge(&evidence{stats: &busy, age: time.Hour, idle: 9 * time.Second, behind: time.Second, late: 10 * time.Second}))
 }
 
 // The words are in the order of their weight, each has a sentence, and all are in Statuses.
