@@ -279,3 +279,27 @@ func TestMembers(t *testing.T) {
 		require.NoError(t, two.Close(context.WithoutCancel(t.Context())))
 	})
 }
+
+// A Roll learns with each look who lives. A member that stands still is silent after three seconds.
+func TestRoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		still := roster{backend: b, topic: MembersTopic("orders"), group: "a", id: "still", name: "frozen@host/1"}
+		var r Roll
+		look := func() (lives, silent bool) {
+			ms, err := r.Look(t.Context(), b, "orders")
+			require.NoError(t, err)
+			require.Len(t, ms, 1)
+			return ms[0].Lives, ms[0].Silent()
+		}
+		require.NoError(t, still.write(t.Context(), []int{7}, false))
+		for i, want := range [][2]bool{{false, false}, {false, false}, {true, false}, {true, false}, {true, false}, {false, true}, {true, false}} {
+			if i == 2 || i == 6 {
+				require.NoError(t, still.write(t.Context(), []int{7}, false))
+			}
+			lives, silent := look()
+			require.Equal(t, want, [2]bool{lives, silent}, "look %d", i)
+			time.Sleep(deadAfter / 3)
+		}
+	})
+}
