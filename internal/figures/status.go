@@ -61,8 +61,8 @@ func (s Status) Explain() string {
 	return "The backend does not tell how the group is doing."
 }
 
-// still is how long a stuck group has made no progress.
-const still = time.Minute
+// Still is how long a stuck group has made no progress.
+const Still = time.Minute
 
 // evidence is the knowledge about a group on which its status depends.
 type evidence struct {
@@ -86,7 +86,7 @@ func judge(e *evidence) Status {
 		return Unknown
 	case s.Members == 0:
 		return NoMembers
-	case e.age >= e.late && e.idle >= still && !s.retriesOnly():
+	case e.age >= e.late && e.idle >= Still && !s.RetriesOnly():
 		return Stuck
 	case e.age >= e.behind:
 		return Behind
@@ -135,8 +135,8 @@ func (s *Stats) add(p Stats) {
 	}
 }
 
-// retriesOnly reports whether all unsettled events wait for another attempt.
-func (s *Stats) retriesOnly() bool { return s.Lag == 0 && s.InFlight == 0 && s.Delayed > 0 }
+// RetriesOnly reports whether all unsettled events wait for another attempt.
+func (s *Stats) RetriesOnly() bool { return s.Lag == 0 && s.InFlight == 0 && s.Delayed > 0 }
 
 // lost reports whether the topic has fewer events than the group has not settled.
 func (s *Stats) lost() bool {
