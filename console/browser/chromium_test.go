@@ -207,7 +207,7 @@ func eval[T any](w *tab, expression string) T {
 	}
 }
 
-// asUser makes the browser take what a script does for the deed of a person, such as a click.
+// asUser makes the browser treat the acts of a script, such as a click, as acts of a person.
 func asUser(p *runtime.EvaluateParams) {
 	yes := true
 	p.UserGesture = &yes
