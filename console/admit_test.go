@@ -253,7 +253,6 @@ func TestChangesBelowAPath(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
 	defer b.Close()
 	letters(t, b, 1)
-	require.NoError(t, b.Publish(t.Context(), nil))
 	attach(t, b, "orders", "billing")
 	mux := http.NewServeMux()
 	mux.Handle("/ops/bus/", http.StripPrefix("/ops/bus", console.Handler(b, console.Options{Allow: everything, Logger: new(journal).logger()})))

@@ -31,8 +31,8 @@ type browser struct {
 	left    pages.Bounds
 }
 
-func (c *console) browse(topic string) *browser {
-	return &browser{c.backend, topic, c.redact, c.timeout, pages.Bounds{Calls: mostCalls, Events: mostRead, Bytes: mostBytes}}
+func (r *readings) browse(topic string) *browser {
+	return &browser{r.backend, topic, r.redact, r.timeout, pages.Bounds{Calls: mostCalls, Events: mostRead, Bytes: mostBytes}}
 }
 
 func (b *browser) reader(from backend.Start) *pages.Reader {
@@ -46,10 +46,10 @@ type stretch struct {
 	full  bool  // it has as many rows or bytes as were asked for, and there are more behind
 }
 
-// enough reports whether the rows make a page. A page of large events has few.
-func (s *stretch) enough() bool { return len(s.rows) >= pageRows || s.bytes >= stepBytes/2 }
+// enough reports whether there are want rows, or so many bytes that fewer make a page.
+func (s *stretch) enough(want int) bool { return len(s.rows) >= want || s.bytes >= stepBytes/2 }
 
-func (s *stretch) last() []row { return s.rows[max(len(s.rows)-pageRows, 0):] }
+func (s *stretch) last(n int) []row { return s.rows[max(len(s.rows)-n, 0):] }
 
 // forward returns at most most rows from a place on, and no further one when their events have so many
 // bytes. It stops before the position until, unless that is empty.
@@ -75,37 +75,37 @@ func (b *browser) forward(ctx context.Context, from backend.Start, until string,
 	}
 }
 
-// newest returns the last rows before the position until, or before the end of the topic if that is
+// newest returns the last want rows before the position until, or before the end of the topic if that is
 // empty. A backend reads only forward, so newest looks for a time from which on there are enough
 // events, and not many more. more reports whether there may be older rows. If the bounds do not
 // allow to find the rows, the error is [pages.ErrSpent].
-func (b *browser) newest(ctx context.Context, until string) (rows []row, more bool, err error) {
+func (b *browser) newest(ctx context.Context, until string, want int) (rows []row, more bool, err error) {
 	now, err := backend.Now(ctx, b.backend, b.topic)
 	if err != nil {
 		return nil, false, err
 	}
 	longest := now.Sub(time.Unix(0, 0))
 	since := func(age time.Duration) (stretch, error) {
-		return b.forward(ctx, backend.StartAt(now.Add(-age)), until, 2*pageRows, stepBytes)
+		return b.forward(ctx, backend.StartAt(now.Add(-age)), until, 2*want, stepBytes)
 	}
 
 	var best, s stretch // best are the rows of the last time young: not too many, perhaps too few
 	young, old := time.Duration(0), time.Second
 	for ; ; young, old = old, min(16*old, longest) {
 		if s, err = since(old); err != nil {
-			return best.last(), true, spentUnless(err, best)
+			return best.last(want), true, spentUnless(err, best)
 		}
 		if s.full {
 			break
 		}
-		if best = s; best.enough() || old == longest {
-			return best.last(), old < longest || len(best.rows) > pageRows, nil
+		if best = s; best.enough(want) || old == longest {
+			return best.last(want), old < longest || len(best.rows) > want, nil
 		}
 	}
-	for old-young > time.Microsecond && !best.enough() {
+	for old-young > time.Microsecond && !best.enough(want) {
 		middle := young + (old-young)/2
 		if s, err = since(middle); err != nil {
-			return best.last(), true, spentUnless(err, best)
+			return best.last(want), true, spentUnless(err, best)
 		}
 		if s.full {
 			old = middle
@@ -114,15 +114,15 @@ func (b *browser) newest(ctx context.Context, until string) (rows []row, more bo
 		}
 	}
 	if len(best.rows) > 0 {
-		return best.last(), true, nil
+		return best.last(want), true, nil
 	}
-	rows, err = b.endOf(ctx, backend.StartAt(now.Add(-old)), until)
+	rows, err = b.endOf(ctx, backend.StartAt(now.Add(-old)), until, want)
 	return rows, true, err
 }
 
-// endOf returns the last rows before until by reading all events from a place on. It is for topics
+// endOf returns the last want rows before until by reading all events from a place on. It is for topics
 // that have very many events of one moment.
-func (b *browser) endOf(ctx context.Context, from backend.Start, until string) (rows []row, err error) {
+func (b *browser) endOf(ctx context.Context, from backend.Start, until string, want int) (rows []row, err error) {
 	read := b.reader(from)
 	for {
 		ms, err := read.Next(ctx, pages.MostPage)
@@ -133,7 +133,7 @@ func (b *browser) endOf(ctx context.Context, from backend.Start, until string) (
 			if until != "" && ms[i].Position >= until {
 				return rows, nil
 			}
-			rows = append(rows[max(len(rows)+1-pageRows, 0):], newRow(b.redact, &ms[i], from))
+			rows = append(rows[max(len(rows)+1-want, 0):], newRow(b.redact, &ms[i], from))
 			from = backend.StartAfter(ms[i].Position)
 		}
 		if len(ms) == 0 {

@@ -11,9 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/console"
+	"github.com/seed41896749/eventbus/lifecycle"
 )
 
 // ids returns the ids of the events of a page.
@@ -161,6 +163,7 @@ func TestARequestIsBounded(t *testing.T) {
 				for _, at := range []string{
 					"topic?name=orders", "topic?name=orders&order=oldest", "topic?name=orders&key=none", "topic?name=orders&before=zzzz",
 					"topic?name=orders&from=after+00000000000000000007&key=none", "event?topic=orders&from=&at=zzzz", "topic?name=orders&since=1h&value=x",
+					"lifecycle?topic=orders", "schedule?topic=orders",
 				} {
 					m.events.Store(0)
 					m.bytes.Store(0)
@@ -191,7 +194,7 @@ func TestAPayloadIsCut(t *testing.T) {
 		p := v.page("topic?name=orders")
 		for _, a := range p.all("a") {
 			if strings.HasPrefix(a.attrs["href"], "event?") {
-				for _, as := range []string{"", "json", "text", "hex", "other"} {
+				for _, as := range []string{"", "json", "text", "cbor", "hex", "other"} {
 					code, body := v.answer(a.attrs["href"] + "&as=" + as)
 					require.Equal(t, http.StatusOK, code)
 					require.Less(t, len(body), 1<<20)
@@ -210,7 +213,19 @@ func TestBolt(t *testing.T) {
 	attach(t, b, "orders", "billing")
 	numbered(t, b, "orders", 200)
 	bury(t, b, "orders.dlq", "e-1", map[string]string{"eventbus-dead-reason": "exhausted", "eventbus-dead-group": "billing"})
+	bus := openBus(t, b, eventbus.Options{})
+	schedule(t, bus, "orders", 0, 30)
+	require.NoError(t, bus.Recur(t.Context(), eventbus.Recurring{ID: "nightly", Topic: "orders", Cron: "@daily"}))
+	end(t, bus)
+	note(t, b, lifecycle.Record{State: lifecycle.Retried, Group: "billing", ID: "e-1", Attempt: 1, Error: "no answer"})
 	v := visit(t, b, console.Options{})
+	p := v.page("schedule?topic=orders")
+	require.Equal(t, "30", p.figure("Events that wait"))
+	require.Equal(t, "e-29", p.cells("Scheduled events")[0]["Id"])
+	require.Contains(t, v.page(p.link(p.cells("Scheduled events")[0]["Due"])).text, "Id e-29")
+	require.Equal(t, "@daily", p.cells("Recurring events")[0]["Schedule"])
+	require.Equal(t, "no answer", v.page("lifecycle?topic=orders").cells("Lifecycle records")[0]["Error or reason"])
+	require.Equal(t, "e-1", v.page("group?topic=orders&name=billing").cells("Events that wait")[0]["Event"])
 	require.Equal(t, "200", v.page("").cells("Groups")[0]["Lag"])
 	require.Equal(t, "1", v.page("").cells("Groups")[0]["Dead letters"])
 	require.Len(t, walk(v, "topic?name=orders", "Older events"), 200)

@@ -73,7 +73,7 @@ const formType = "application/x-www-form-urlencoded"
 // act answers the forms that change something. It never writes a page: the browser then asks for the
 // page of the job, which it may ask for again.
 func (c *console) act(w http.ResponseWriter, r *http.Request) {
-	if code, text := c.admit(w, r); code != 0 {
+	if code, text := c.changes.admit(w, r); code != 0 {
 		http.Error(w, text, code)
 		return
 	}
@@ -107,8 +107,8 @@ const resultTime = time.Second
 
 // admit reads a form. It returns the status and the text of a refusal unless a page of this handler
 // has sent the form.
-func (c *console) admit(w http.ResponseWriter, r *http.Request) (code int, refusal string) {
-	if c.changes.origin.Check(r) != nil {
+func (c *changes) admit(w http.ResponseWriter, r *http.Request) (code int, refusal string) {
+	if c.origin.Check(r) != nil {
 		return http.StatusForbidden, "another site has sent this form"
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != formType {
@@ -121,7 +121,7 @@ func (c *console) admit(w http.ResponseWriter, r *http.Request) (code int, refus
 		}
 		return http.StatusBadRequest, "the form cannot be read"
 	}
-	if !c.changes.tokens.valid(r, r.PostForm.Get("token")) {
+	if !c.tokens.valid(r, r.PostForm.Get("token")) {
 		return http.StatusForbidden, "the form is too old, or of another browser: go back, reload the page, and try again"
 	}
 	return 0, ""

@@ -2,8 +2,9 @@
 //
 //	mux.Handle("/eventbus/", http.StripPrefix("/eventbus", console.Handler(bus.Backend(), console.Options{})))
 //
-// The pages show which groups are behind or stuck, the events of a topic, and the dead letters by
-// their class. The command "eventbus serve" has the same pages.
+// The pages show which groups are behind or stuck, the events of a topic, the dead letters by their
+// class, schedules, retries, and the owners of partitions. The command "eventbus serve" has the same
+// pages.
 //
 // The pages only read, unless [Options].Allow is set. With it, visitors redrive, edit and discard dead
 // letters, and pause, resume, reset and delete groups, as far as Allow permits each [Action].
@@ -17,8 +18,6 @@
 package console
 
 import (
-	"context"
-	"fmt"
 	"html/template"
 	"log/slog"
 	"net/http"
@@ -38,10 +37,11 @@ type Options struct {
 	Hosts []string
 
 	// Redact removes secrets from an event of a topic before the event is shown, searched or
-	// counted. It may change all fields except Position, and replace the payload. It must not
-	// change the bytes of the payload. A dead letter has its error in a header,
-	// [eventbus.DeadLetter] names it. Redact is called from several goroutines. If it panics, the
-	// event is shown without its fields. Nil: all is shown.
+	// counted. A scheduled event, and an event of a partition, has the topic in which programs publish
+	// it. A lifecycle record is an event of the topic with ".lifecycle". Redact may change all fields
+	// except Position, and replace the payload. It must not change the bytes of the payload. A dead
+	// letter has its error in a header, [eventbus.DeadLetter] names it. Redact is called from several
+	// goroutines. If it panics, the event is shown without its fields. Nil: all is shown.
 	Redact func(topic string, e *eventbus.Event)
 
 	// Allow decides whether the visitor of a request may do an Action. An error refuses it. The visitor
@@ -58,22 +58,32 @@ type Options struct {
 	// Default: slog.Default().
 	Logger *slog.Logger
 
+	// TraceURL is the address of a page about a trace, with "{trace_id}" in place of its id, such as
+	// "https://tempo.example.com/trace/{trace_id}". The page of an event with a header "traceparent"
+	// has this link. Empty: no link.
+	TraceURL string
+
 	Behind  time.Duration // the age of the oldest event from which a group is behind; default: 1 minute
 	Stuck   time.Duration // the age of the oldest event from which a group can be stuck; default: 5 minutes
 	Timeout time.Duration // of one call of the backend; default: 2 seconds
 }
 
+// Check returns the [eventbus.FieldError] with which [Handler] would refuse o, or nil.
+func (o Options) Check() error {
+	if err := checkTraceURL(o.TraceURL); err != nil {
+		return &eventbus.FieldError{Field: "console.Options.TraceURL", Reason: err.Error()}
+	}
+	return nil
+}
+
 // A console answers the requests of a [Handler].
 type console struct {
-	backend backend.Backend
-	redact  figures.Redact
-	timeout time.Duration
+	*readings
+	traces  string // the TraceURL of the options
 	sampler *figures.Sampler
 	pages   map[string]*template.Template
-	version string // of the assets, for their URLs
-	shared  *shared
-	changes *changes      // nil: the console only reads
-	turns   chan struct{} // has a place for each request that reads events now
+	version string   // of the assets, for their URLs
+	changes *changes // nil: the console only reads
 }
 
 // Handler returns the pages for b. They have relative links. So the handler can be at any path, if the
@@ -81,23 +91,28 @@ type console struct {
 //
 // While somebody looks, the handler has a goroutine that asks b for figures. It ends half a minute
 // after the last request, and finds only errors if b is closed before. A change has a goroutine of its
-// own, which ends with the change, after 12 hours at the latest, and soon after b is closed.
+// own, which ends with the change, after 12 hours at the latest, and soon after b is closed. Handler
+// panics if o is wrong, see [Options.Check].
 func Handler(b backend.Backend, o Options) http.Handler {
+	if err := o.Check(); err != nil {
+		panic(err)
+	}
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
 	c := &console{
-		backend: b, redact: o.Redact, timeout: o.Timeout, shared: newShared(), turns: make(chan struct{}, readAtOnce),
+		readings: newReadings(b, &o), traces: o.TraceURL, pages: parsePages(),
 		sampler: figures.NewSampler(b, figures.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
-		pages:   parsePages(),
 	}
 	c.changes = newChanges(b, c.shared, &o)
 	routes := map[string]http.HandlerFunc{
-		"":        c.overview,
-		"group":   c.group,
-		"topic":   c.topic,
-		"event":   c.event,
-		"letters": c.letters,
+		"":          c.overview,
+		"group":     c.group,
+		"topic":     c.topic,
+		"event":     c.event,
+		"letters":   c.letters,
+		"lifecycle": c.lifecycle,
+		"schedule":  c.schedule,
 	}
 	c.version = addAssets(routes)
 	forms := map[string]http.HandlerFunc{}
@@ -108,26 +123,4 @@ func Handler(b backend.Backend, o Options) http.Handler {
 	return guard(o.Hosts, routes, forms, c.notFound)
 }
 
-const (
-	defaultTimeout = 2 * time.Second
-	readAtOnce     = 4               // requests that read events
-	readTime       = 8 * time.Second // for one of them
-)
-
-// reading calls f, which reads events, when it is its turn. All requests with the same key share one
-// call of f, and for a moment its result.
-func reading[T any](ctx context.Context, c *console, key string, f func(context.Context) (T, error)) (T, error) {
-	v, err := c.shared.get(ctx, key, func(ctx context.Context) (any, error) {
-		ctx, cancel := context.WithTimeout(ctx, readTime)
-		defer cancel()
-		select {
-		case c.turns <- struct{}{}:
-			defer func() { <-c.turns }()
-		case <-ctx.Done():
-			return nil, fmt.Errorf("too many requests read events now: %w", backend.ErrUnavailable)
-		}
-		return f(ctx)
-	})
-	result, _ := v.(T)
-	return result, err
-}
+const defaultTimeout = 2 * time.Second

@@ -18,6 +18,7 @@ import (
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/lifecycle"
 )
 
 // inBubble runs a test in a bubble. The goroutines of a handler must have ended five minutes later.
@@ -48,6 +49,11 @@ func shop(t testing.TB, m *meter) {
 		numbered(t, m, partition.Topic("parts", i), 2)
 	}
 	attach(t, m, partition.OwnersTopic("parts"), "g")
+	bus := openBus(t, m, eventbus.Options{})
+	schedule(t, bus, "orders", 0, 3)
+	require.NoError(t, bus.Recur(t.Context(), eventbus.Recurring{ID: "nightly", Topic: "orders", Cron: "@daily"}))
+	end(t, bus)
+	note(t, m, lifecycle.Record{State: lifecycle.Failed, Group: "billing", ID: "e-0", Attempt: 1, Error: "no answer"}, lifecycle.Record{State: lifecycle.Retried, Group: "billing", ID: "e-0", Attempt: 1, DelayMicros: 1e9})
 }
 
 func TestOverview(t *testing.T) {
@@ -268,7 +274,7 @@ func TestTenBrowsersCostAsMuchAsOne(t *testing.T) {
 			for range browsers {
 				all.Go(func() {
 					for range 30 { // each renews its pages every two seconds
-						for _, url := range []string{"", "group?topic=orders&name=billing", "topic?name=orders", "topic?name=orders&key=key3", "letters?topic=orders.dlq"} {
+						for _, url := range []string{"", "group?topic=orders&name=billing", "topic?name=orders", "topic?name=orders&key=key3", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", "group?topic=parts&name=g"} {
 							code, _ := v.answer(url)
 							if code != http.StatusOK {
 								t.Errorf("%s: %d", url, code)

@@ -95,7 +95,7 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, "Edit a dead letter", err)
 		return
 	}
-	body, err := reading(r.Context(), c, "edit\x01"+o.Topic+"\x01"+string(o.from)+"\x01"+o.Place, func(ctx context.Context) (*editPage, error) {
+	body, err := reading(r.Context(), c.readings, "edit\x01"+o.Topic+"\x01"+string(o.from)+"\x01"+o.Place, func(ctx context.Context) (*editPage, error) {
 		m, err := c.browse(o.Topic).at(ctx, o.from, o.Place)
 		if err != nil {
 			return nil, err

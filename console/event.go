@@ -26,6 +26,7 @@ type eventPage struct {
 	URL     string
 	From    backend.Start // a place before a dead letter
 	At      string        // its position
+	Trace   trace         // zero: the event has none
 }
 
 // A formLink leads to the same page with another form of the payload.
@@ -54,7 +55,7 @@ func (c *console) event(w http.ResponseWriter, r *http.Request) {
 	}
 	f := form(q.Get("as"))
 	key := strings.Join([]string{topic, string(from), q.Get("at"), string(f)}, "\x01")
-	body, err := reading(r.Context(), c, key, func(ctx context.Context) (*eventPage, error) {
+	body, err := reading(r.Context(), c.readings, key, func(ctx context.Context) (*eventPage, error) {
 		m, err := c.browse(topic).at(ctx, from, q.Get("at"))
 		if err != nil {
 			return nil, err
@@ -68,10 +69,11 @@ func (c *console) event(w http.ResponseWriter, r *http.Request) {
 	}
 	here := url.Values{"topic": {topic}, "from": {string(from)}, "at": {q.Get("at")}}
 	shown := *body // it is shared
-	for _, f := range []form{asJSON, asText, asHex} {
+	for _, f := range []form{asJSON, asText, asCBOR, asHex} {
 		here.Set("as", string(f))
 		shown.Forms = append(shown.Forms, formLink{f, "event?" + here.Encode(), f == body.Payload.Form})
 	}
+	shown.Trace.URL = c.traceURL(shown.Trace.ID)
 	p := &page{Title: "Event of " + topic, Body: &shown}
 	if shown.Letter != nil {
 		shown.From, shown.At = from, q.Get("at")
@@ -104,7 +106,7 @@ func (b *browser) at(ctx context.Context, from backend.Start, position string) (
 }
 
 func newEventPage(topic string, e *eventbus.Event, f form) *eventPage {
-	p := &eventPage{Topic: topic, Event: *e, Payload: show(e.Payload, f)}
+	p := &eventPage{Topic: topic, Event: *e, Payload: show(e.Payload, f, e.ContentType), Trace: trace{ID: traceID(e.Headers)}}
 	p.Event.Payload, p.Event.Headers = nil, nil
 	if why, ok := eventbus.DeadLetterOf(e); ok {
 		p.Letter = &why

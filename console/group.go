@@ -11,6 +11,9 @@ import (
 type groupPage struct {
 	Group *figures.Group
 	Topic *figures.Topic
+
+	Owners  *owners  // nil: the topic has no partitions
+	Retries *retries // nil: there is no such group
 }
 
 func (c *console) group(w http.ResponseWriter, r *http.Request) {
@@ -29,14 +32,15 @@ func (c *console) group(w http.ResponseWriter, r *http.Request) {
 			code = http.StatusServiceUnavailable
 		}
 	}
-	p := &page{Title: name + " of " + topic, Live: true, Figures: s, Body: body}
-	if body.Group != nil {
+	p := &page{Title: name + " of " + topic, Live: true, Figures: s, Body: &body}
+	if g := body.Group; g != nil {
+		body.Owners, body.Retries = c.ownersOf(r, body.Topic, g.Name), c.retriesOf(r, s, g)
 		p.Permit = c.permit(w, r, Action{Topic: topic, Group: name}, Pause, Resume, Reset, DeleteGroup)
 	}
 	c.render(w, r, code, "group", p)
 }
 
 // Fields returns the fields of a form that names the group.
-func (p groupPage) Fields() url.Values {
+func (p *groupPage) Fields() url.Values {
 	return url.Values{"topic": {p.Group.Topic}, "name": {p.Group.Name}}
 }

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,6 +17,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/lifecycle"
 )
 
 // A liar lists a topic and a group of any name, as a broker may that other programs use.
@@ -94,9 +97,11 @@ func shapes(t *testing.T, text string) (all [][]string) {
 				{Name: letter.Stack, Value: "s" + strings.ReplaceAll(text, " | ", "")},
 			}},
 		}))
+		hostileLater(t, m, text)
 		v := change(t, liar{m, "n" + text}, console.Options{
-			Redact: func(string, *eventbus.Event) {},
-			Who:    func(*http.Request) string { return text },
+			TraceURL: "https://tempo/{trace_id}",
+			Redact:   func(string, *eventbus.Event) {},
+			Who:      func(*http.Request) string { return text },
 		})
 		q := url.QueryEscape(text)
 		for _, at := range []string{
@@ -106,6 +111,7 @@ func shapes(t *testing.T, text string) (all [][]string) {
 			"confirm?verb=discard&topic=orders.dlq&kind=1&of=" + q + "&group=" + q + "&reason=r" + q + "&class=" + q + "&etype=" + q, "confirm?verb=redrive&topic=orders.dlq&rate=x" + q,
 			"confirm?verb=reset&topic=orders&name=billing&to=after" + q, "confirm?verb=delete-group&topic=orders&name=x" + q, "edit?topic=orders.dlq&from=&at=x" + q, "job?id=x" + q,
 			"topic?name=x%20" + q, "group?topic=orders&name=x" + q, "event?topic=orders&from=after+" + q + "x&at=x" + q, "event?topic=orders&from=&at=x" + q,
+			"schedule?topic=orders", "lifecycle?topic=orders", "lifecycle?topic=orders&group=billing", "lifecycle?topic=orders&group=nobody" + q, "group?topic=orders&name=billing", "group?topic=parts&name=g",
 		} {
 			_, body := v.answer(at)
 			p := parse(t, body)
@@ -121,7 +127,7 @@ func shapes(t *testing.T, text string) (all [][]string) {
 							return e == "label" || e == "p class" || strings.HasPrefix(e, "textarea")
 						}))
 					}
-					for _, as := range []string{"&as=text", "&as=hex", "&as=" + q} {
+					for _, as := range []string{"&as=text", "&as=hex", "&as=cbor", "&as=" + q} {
 						_, body := v.answer(a.attrs["href"] + as)
 						all = append(all, skeleton(parse(t, body)))
 					}
@@ -130,6 +136,39 @@ func shapes(t *testing.T, text string) (all [][]string) {
 		}
 	})
 	return all
+}
+
+// hostileLater stores records of schedules, lifecycle records and notes of members, with this text in
+// each place.
+func hostileLater(t *testing.T, m *meter, text string) {
+	record, err := json.Marshal(map[string]any{
+		"state": text, "group": text, "id": text, "type": text, "reason": text, "error": text, "error_class": text, "attempt": 1, "time": time.Now(),
+	})
+	require.NoError(t, err)
+	retried, err := json.Marshal(map[string]any{"state": "retried", "group": "billing", "id": "x" + text, "type": text, "error": text, "error_class": text, "time": time.Now()})
+	require.NoError(t, err)
+	plan, err := json.Marshal(map[string]any{"cron": text, "zone": text, "missed": text, "print": text})
+	require.NoError(t, err)
+	member, err := json.Marshal(map[string]any{"member": "x" + text, "name": "x" + text, "group": "g", "owned": text})
+	require.NoError(t, err)
+	attach(t, m, partition.Topic("parts", 0), "g")
+	headers := func(kind string, more ...backend.Header) backend.Headers {
+		return append(backend.Headers{{Name: "eventbus-later", Value: kind}, {Name: "ce-type", Value: text}}, more...)
+	}
+	const log = "orders.later"
+	require.NoError(t, m.Publish(t.Context(), []*backend.Message{
+		{Topic: log, ID: "x" + text, Key: text, Payload: []byte("(" + text + ")"), Headers: headers("event", backend.Header{Name: "eventbus-later-due", Value: text})},
+		{Topic: log, ID: "y" + text, Key: text, Headers: headers("entry", backend.Header{Name: "eventbus-later-plan", Value: string(plan)})},
+		{Topic: log, ID: text, Headers: headers(text)},
+		{Topic: log, ID: text, Payload: []byte(text), Headers: headers("move")},
+		{Topic: log, ID: text, Payload: []byte(text), Headers: headers("cancel")},
+		{Topic: log, ID: text, Payload: []byte(text), Headers: headers("forget")},
+		{Topic: "orders.lifecycle", Payload: record, Headers: backend.Headers{{Name: "ce-type", Value: lifecycle.Type}, {Name: "ce-source", Value: text}}},
+		{Topic: "orders.lifecycle", Payload: []byte("(" + text), Headers: backend.Headers{{Name: "ce-type", Value: lifecycle.Type}, {Name: "ce-source", Value: text}}},
+		{Topic: "orders.lifecycle", Payload: retried, Headers: backend.Headers{{Name: "ce-type", Value: lifecycle.Type}}},
+		{Topic: "parts.partitions.members", Payload: member},
+		{Topic: "orders", ID: "traced", Headers: backend.Headers{{Name: "traceparent", Value: "00-" + text + "-00f067aa0ba902b7-01"}}},
+	}))
 }
 
 // Names, payloads, headers and the query never become markup, and no page leads elsewhere.

@@ -120,7 +120,7 @@ func TestJobThroughAnOutage(t *testing.T) {
 				start := func() page {
 					return h.submit(h.submit(h.open("letters?topic=orders.dlq"), verb), "confirm", "rate", "100")
 				}
-				p := start()
+				start()
 				m.fail(backend.ErrUnavailable)
 				time.Sleep(5 * time.Second)
 				require.Equal(t, "waiting", h.open("jobs").cells("Changes")[0]["State"])
@@ -128,7 +128,6 @@ func TestJobThroughAnOutage(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				require.Equal(t, "300", h.open("jobs").cells("Changes")[0]["Done"])
 				require.Empty(t, ids(t, m, "orders.dlq"))
-				require.False(t, p.has("nothing"))
 
 				letters(t, m, 300)
 				start()

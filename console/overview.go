@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/later"
 )
 
 // mostGroups is the most groups of one overview page.
@@ -21,6 +22,8 @@ type overview struct {
 	Chips   []chip
 	Groups  []*figures.Group
 	Lonely  []*figures.Topic // without a group
+	Planned []string         // the topics with scheduled or recurring events
+	Records []string         // the topics with lifecycle records about their events
 	Letters []*figures.Letters
 	Found   int    // groups that match
 	Next    string // URL of the next groups; empty: these are the last
@@ -51,6 +54,15 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), strings.ToLower(query)) })
 	}
 	for _, t := range s.Topics {
+		if status == "" && matches(t.Name) && slices.Contains(t.Inner, later.Topic(t.Name)) {
+			o.Planned = append(o.Planned, t.Name)
+		}
+		if of := recordsTopic(t.Name); of != "" && len(t.Groups) == 0 {
+			if status == "" && matches(t.Name) {
+				o.Records = append(o.Records, of)
+			}
+			continue
+		}
 		if len(t.Groups) == 0 && t.Letters == nil && status == "" && matches(t.Name) && (t.Exists || len(t.Partitions) > 0) {
 			o.Lonely = append(o.Lonely, t)
 		}
@@ -76,6 +88,8 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 	if len(o.Groups) > mostGroups {
 		o.Groups, o.Next = o.Groups[:mostGroups], overviewURL(query, status, first+mostGroups)
 	}
+	o.Planned = o.Planned[:min(len(o.Planned), mostGroups)]
+	o.Records = o.Records[:min(len(o.Records), mostGroups)]
 	o.Lonely = o.Lonely[:min(len(o.Lonely), mostGroups)]
 	o.Letters = o.Letters[:min(len(o.Letters), mostGroups)]
 	return o

@@ -13,6 +13,7 @@ type form string
 
 const (
 	asJSON form = "json"
+	asCBOR form = "cbor"
 	asText form = "text"
 	asHex  form = "hex"
 )
@@ -31,11 +32,15 @@ const (
 	mostDepth = 64       // of nested JSON that is indented
 )
 
-// show returns a payload in a form. Another form than the known ones means the best one.
-func show(payload []byte, f form) shown {
+// show returns a payload in a form. A form that the payload does not have, and another form than the
+// known ones, mean the best one.
+func show(payload []byte, f form, contentType string) shown {
 	switch f {
 	case asText, asHex:
 	default:
+		if text, ok := diagnosed(payload); ok && (f == asCBOR || f != asJSON && isCBOR(contentType)) {
+			return shown{printable(text), asCBOR, len(payload), 0}
+		}
 		if text, ok := indented(payload); ok {
 			return shown{printable(text), asJSON, len(payload), 0}
 		}

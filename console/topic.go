@@ -121,7 +121,7 @@ func (c *console) list(r *http.Request, l listing) (int, *events) {
 	}
 	e.Found = !e.Search.empty()
 	key := strings.Join([]string{e.Source, string(from), q.Get("before"), strconv.FormatBool(e.Oldest), e.Search.values().Encode()}, "\x00")
-	read, err := reading(r.Context(), c, key, func(ctx context.Context) (events, error) {
+	read, err := reading(r.Context(), c.readings, key, func(ctx context.Context) (events, error) {
 		some := *e
 		err := c.fill(ctx, &some, &l, from, q.Get("before"))
 		return some, err
@@ -172,7 +172,7 @@ func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.
 			e.Newer = l.url(l.number, url.Values{"order": {"oldest"}, "from": {string(backend.StartAfter(s.rows[len(s.rows)-1].Position))}})
 		}
 	default:
-		rows, more, err := b.newest(ctx, before)
+		rows, more, err := b.newest(ctx, before, pageRows)
 		if err != nil {
 			return err
 		}

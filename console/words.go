@@ -32,6 +32,8 @@ var words = template.FuncMap{
 	"lettersURL":      lettersURL,
 	"groupLettersURL": groupLettersURL,
 	"classURL":        classURL,
+	"scheduleURL":     scheduleURL,
+	"lifecycleURL":    lifecycleURL,
 }
 
 // age returns the time from t to now as text, in its two greatest units.

@@ -16,6 +16,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
+	"github.com/seed41896749/eventbus/lifecycle"
 )
 
 const consoleHelp = `Serve the console: pages for a browser that show how the topics and groups are
@@ -35,6 +36,7 @@ type consoleServer struct {
 	hosts  []string
 	hide   bool
 	write  bool
+	traces string
 }
 
 func newServe(drivers []backend.Driver) *cobra.Command {
@@ -58,12 +60,16 @@ func newServe(drivers []backend.Driver) *cobra.Command {
 	f.StringSliceVar(&s.hosts, "host", nil, "answer requests for this `name` only, besides the names of this machine if it listens there")
 	f.BoolVar(&s.write, "allow-write", false, "let every visitor change groups and dead letters")
 	f.BoolVar(&s.hide, "hide-payloads", false, "show no payload, and only those headers that say why an event is a dead letter")
+	f.StringVar(&s.traces, "trace-url", "", "link to the trace of an event at this `URL`, which has {trace_id} in place of the id (default: no link)")
 	return cmd
 }
 
 func (s *consoleServer) run(cmd *cobra.Command) error {
-	if err := filled(cmd, "listen", "host"); err != nil {
+	if err := filled(cmd, "listen", "host", "trace-url"); err != nil {
 		return err
+	}
+	if f, ok := errors.AsType[*eventbus.FieldError](console.Options{TraceURL: s.traces}.Check()); ok {
+		return errors.New("--trace-url " + f.Reason)
 	}
 	ctx := cmd.Context()
 	bus, err := s.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
@@ -75,7 +81,7 @@ func (s *consoleServer) run(cmd *cobra.Command) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	o := console.Options{Hosts: s.hosts}
+	o := console.Options{Hosts: s.hosts, TraceURL: s.traces}
 	local := isLoopback(l.Addr())
 	if local {
 		o.Hosts = append([]string{"localhost", "127.0.0.1", "::1", hostOf(s.listen)}, o.Hosts...)
@@ -140,9 +146,12 @@ func hostOf(address string) string {
 	return host
 }
 
-// hidePayload removes the payload of an event, and the headers that may have data of the program.
-func hidePayload(_ string, e *eventbus.Event) {
-	e.Payload = []byte("(hidden)")
+// hidePayload removes the payload of an event, and the headers that may have data of the program. A
+// lifecycle record has no payload of an event, and stays.
+func hidePayload(topic string, e *eventbus.Event) {
+	if e.Type != lifecycle.Type || !strings.HasSuffix(topic, lifecycle.Topic("")) {
+		e.Payload = []byte("(hidden)")
+	}
 	why := e.Headers[:0]
 	for _, h := range e.Headers {
 		if strings.HasPrefix(h.Name, "eventbus-dead-") {

@@ -5,15 +5,29 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/later"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 // Redact removes secrets from an event of a topic before an operator sees the event. It may
 // change the event and its headers, and replace its payload. It must not change the bytes of the payload. Nil removes nothing.
 type Redact func(topic string, e *eventbus.Event)
 
+// topicOf returns the topic of a message, as the program calls it: the topic of a partition, and the
+// topic in which a scheduled event is published.
+func topicOf(m *backend.Message) string {
+	topic := later.Of(m)
+	if of, _, ok := partition.Cut(topic); ok {
+		return of
+	}
+	return topic
+}
+
 // EventOf returns the event that m stores, redacted. After a panic of r the event has only its
 // position.
-func (r Redact) EventOf(m *backend.Message) eventbus.Event { return r.Of(m.Topic, eventbus.EventOf(m)) }
+func (r Redact) EventOf(m *backend.Message) eventbus.Event {
+	return r.Of(topicOf(m), eventbus.EventOf(m))
+}
 
 // Of returns an event of topic, redacted as by EventOf.
 func (r Redact) Of(topic string, stored eventbus.Event) (e eventbus.Event) {

@@ -182,11 +182,11 @@ func (r *round) pauses(ctx context.Context) error {
 // measure asks for the figures of all groups.
 func (r *round) measure(ctx context.Context) error {
 	return r.eachGroup(func(t *listed, g *measured) error {
-		g.stats, g.err, g.gone = untold, nil, false
+		g.stats, g.err, g.gone = Untold, nil, false
 		err := r.call(ctx, func(ctx context.Context) error {
 			s, err := backend.StatsOf(ctx, r.backend, t.topic, g.name)
 			if err == nil {
-				g.stats = statsOf(s)
+				g.stats = StatsOf(s)
 			}
 			return err
 		})

@@ -112,13 +112,13 @@ type Stats struct {
 	Told bool `json:"told"`
 }
 
-// statsOf returns s as figures that the backend has told.
-func statsOf(s backend.Stats) Stats {
+// StatsOf returns s as figures that the backend has told.
+func StatsOf(s backend.Stats) Stats {
 	return Stats{Count(s.Depth), Count(s.Lag), Count(s.Unacked), Count(s.InFlight), Count(s.Delayed), Count(s.Members), s.Oldest, true}
 }
 
-// untold are the figures of a group that the backend does not describe.
-var untold = Stats{Depth: backend.Unknown, Lag: backend.Unknown, Unacked: backend.Unknown, InFlight: backend.Unknown, Delayed: backend.Unknown, Members: backend.Unknown}
+// Untold are the figures of a group that the backend does not describe.
+var Untold = Stats{Depth: backend.Unknown, Lag: backend.Unknown, Unacked: backend.Unknown, InFlight: backend.Unknown, Delayed: backend.Unknown, Members: backend.Unknown}
 
 // add adds the figures of another partition. A member may own any number of partitions, so Members is
 // the greatest number.

@@ -36,8 +36,8 @@ func TestStatus(t *testing.T) {
 		{"members unknown", evidence{stats: with(func(s *Stats) { s.Members = backend.Unknown })}, OK},
 		{"paused", evidence{stats: with(func(s *Stats) { s.Members = 0 }), paused: true, age: time.Hour, idle: time.Hour}, Paused},
 		{"losing", evidence{stats: &busy, paused: true, lost: true}, Losing},
-		{"not told", evidence{stats: &untold}, Unknown},
-		{"not told, but paused", evidence{stats: &untold, paused: true}, Paused},
+		{"not told", evidence{stats: &Untold}, Unknown},
+		{"not told, but paused", evidence{stats: &Untold, paused: true}, Paused},
 		{"the lag is unknown, and nothing is old", evidence{stats: with(func(s *Stats) { s.Lag, s.Oldest = backend.Unknown, time.Time{} })}, Unknown},
 	} {
 		row.e.behind, row.e.late = time.Minute, 5*time.Minute
@@ -73,7 +73,7 @@ func TestPartitionsAdd(t *testing.T) {
 	require.Equal(t, Stats{Depth: 3, Lag: 4, Unacked: 10, InFlight: backend.Unknown, Delayed: 5, Members: 1, Oldest: early, Told: true}, s)
 	s.add(Stats{Told: true})
 	require.Equal(t, early, s.Oldest, "a partition without events has no oldest one")
-	s.add(untold)
+	s.add(Untold)
 	require.False(t, s.Told)
 	require.Equal(t, Count(backend.Unknown), s.Lag)
 	require.Equal(t, Count(backend.Unknown), s.Members)

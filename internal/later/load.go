@@ -105,6 +105,10 @@ func (v *View) Entries() []*Entry {
 	return entries
 }
 
+// Last returns when the latest event of r was due that was moved after its record was read; zero: none
+// was. The log does not tell of earlier ones, because the record of a published event is removed.
+func (r *Entry) Last() time.Time { return r.moved }
+
 // Next returns when the next event of r is due; zero: never, or not known yet.
 func (r *Entry) Next() time.Time {
 	if len(r.pending) > 0 {

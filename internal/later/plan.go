@@ -135,6 +135,7 @@ type Entry struct {
 	times    timetable        // nil if the plan is wrong
 	last     time.Time        // when the latest event is due that the entry has made
 	pending  []*Event
+	moved    time.Time // when the latest of its events was due that was moved, as far as was read
 }
 
 // Event returns the message from which the events of r are made.

@@ -24,6 +24,7 @@ package later
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -35,6 +36,15 @@ func Topic(topic string) string { return topic + Suffix }
 
 // tokenTopic returns the name of the topic whose only message is the token of a log.
 func tokenTopic(topic string) string { return topic + Suffix + ".token" }
+
+// Of returns the topic of the program to which a message belongs: for a record of a log the topic whose
+// log it is, and otherwise the topic of the message.
+func Of(m *backend.Message) string {
+	if topic, ok := strings.CutSuffix(m.Topic, Suffix); ok && topic != "" && m.Headers.Get(kindName) != "" {
+		return topic
+	}
+	return m.Topic
+}
 
 // Suffix ends the name of a log.
 const Suffix = ".later"

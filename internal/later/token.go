@@ -26,6 +26,12 @@ const (
 	farewell   = 2 * time.Second // the most time to give the token back
 )
 
+// Movers returns the figures of the group whose members are able to publish the scheduled events of a
+// topic. One of them does it, if an event of the group is in flight.
+func Movers(ctx context.Context, b backend.Backend, topic string) (backend.Stats, error) {
+	return backend.StatsOf(ctx, b, tokenTopic(topic), tokenGroup)
+}
+
 // openToken attaches to the topic of a token. It creates the token if there is none.
 func openToken(ctx context.Context, b backend.Backend, topic string) (*token, error) {
 	t := &token{backend: b, topic: tokenTopic(topic)}

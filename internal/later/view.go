@@ -33,6 +33,7 @@ type View struct {
 	verdicts []verdict         // the records of decisions, oldest first
 	results  map[string]result // by position: the results of cancel records
 	cached   int               // bytes of the messages that pending events have
+	bare     bool              // no event keeps its message
 }
 
 const (
@@ -64,7 +65,7 @@ func NewView(b backend.Backend, topic string) *View {
 
 func (v *View) reset() {
 	*v = View{
-		backend: v.backend, topic: v.topic, page: firstPage,
+		backend: v.backend, topic: v.topic, page: firstPage, bare: v.bare,
 		ids: map[string]*Event{}, places: map[string]*Event{}, entries: map[string]*Entry{}, results: map[string]result{},
 	}
 }
@@ -175,7 +176,7 @@ func (v *View) schedule(e *Event, m *backend.Message, now time.Time) {
 
 // keep keeps the message of a pending event in memory, if there is room.
 func (v *View) keep(e *Event, m *backend.Message) {
-	if e.message == nil && v.cached+m.Size() <= cacheBytes {
+	if !v.bare && e.message == nil && v.cached+m.Size() <= cacheBytes {
 		e.message = clone(m)
 		v.cached += m.Size()
 	}
@@ -200,6 +201,9 @@ func (v *View) move(e *Event) {
 	v.leave(e)
 	e.moved = true
 	v.moved = append(v.moved, e)
+	if r := v.entries[e.Entry]; r != nil && e.Due.After(r.moved) {
+		r.moved = e.Due
+	}
 }
 
 // revert makes e pending again, which certainly was not published. The Mover tries again at
@@ -260,6 +264,9 @@ func (v *View) Cancelled(position string) (r result, ok bool) {
 func (v *View) enter(r *Entry) {
 	if r == nil {
 		return
+	}
+	if before := v.entries[r.ID]; before != nil {
+		r.moved = before.moved
 	}
 	v.forget(r.ID)
 	v.entries[r.ID] = r

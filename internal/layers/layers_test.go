@@ -93,7 +93,7 @@ var rows = []struct {
 	{"observer/telemetry", telemetry},
 	{"cenkalti", everything},
 	{"deadletter", everything},
-	{"console", everything},
+	{"console", []string{redis, nats, bbolt, testify, yaml, oldYAML, cobra, otel, otelSDK, prom, protobuf, redistest, natstest, testproc, testcerts, faultproxy}},
 	{"internal/figures", everything},
 	{"internal/operator", everything},
 	{"internal/pages", everything},

@@ -16,45 +16,77 @@ type Member struct {
 	ID    string // differs between all members
 	Name  string // of the process
 	Group string
-	Owned []int // the partitions that it owned, sorted
-	Lives bool  // it has written a note while Members looked
+	Owned []int         // the partitions that it owned, sorted
+	Lives bool          // it has written another note less than three seconds ago, as far as the looks tell
+	Quiet time.Duration // for how long the looks have found the same note
 
 	position string // of the note
 }
 
+// Silent reports whether the member has written no other note for three seconds. A member that does
+// not live and is not silent was seen too short.
+func (m *Member) Silent() bool { return m.Quiet >= deadAfter }
+
 const lookAgain = beatEvery / 4 // time between two looks of Members
 
-// Members returns the members of all groups of topic that have a note, sorted by group and name.
-// It looks until each of them has written another note, or has gone, or three seconds have passed:
-// then the other ones are dead, or stand still. The note of a process that was killed stays until
-// another member removes it, after ten seconds.
-func Members(ctx context.Context, b backend.Backend, topic string) ([]Member, error) {
-	first, err := lastNotes(ctx, b, topic)
-	if err != nil || len(first) == 0 {
+// A Roll is the memory of looks at the members of one topic. The zero Roll is ready to use. It has one
+// caller at a time.
+type Roll struct {
+	last map[string]sighting // by the ID of the member
+}
+
+// A sighting is the last note of a member.
+type sighting struct {
+	position string
+	since    time.Time // the first look that has found it
+	another  bool      // it is not the first note that was found
+}
+
+// Look returns the members of all groups of topic that have a note, sorted by group and name. A first
+// look cannot tell who lives. The note of a process that was killed stays until another member removes
+// it, after ten seconds.
+func (r *Roll) Look(ctx context.Context, b backend.Backend, topic string) ([]Member, error) {
+	notes, err := lastNotes(ctx, b, topic)
+	if err != nil {
 		return nil, err
 	}
-	var members []Member
-	for until := time.Now().Add(deadAfter); ; {
-		sleep(ctx, lookAgain)
-		now, err := lastNotes(ctx, b, topic)
-		if err != nil {
-			return nil, err
+	now, last := time.Now(), make(map[string]sighting, len(notes))
+	members := make([]Member, 0, len(notes))
+	for id, m := range notes {
+		s, ok := r.last[id]
+		if s.position != m.position {
+			s = sighting{m.position, now, ok}
 		}
-		all := true
-		members = members[:0]
-		for id, m := range now {
-			m.Lives = first[id].position != m.position
-			all = all && m.Lives
-			members = append(members, m)
-		}
-		if all || !time.Now().Before(until) {
-			break
-		}
+		last[id] = s
+		m.Quiet = now.Sub(s.since)
+		m.Lives = s.another && !m.Silent()
+		members = append(members, m)
 	}
+	r.last = last
 	slices.SortFunc(members, func(a, b Member) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID))
 	})
 	return members, nil
+}
+
+// Members returns the members of all groups of topic that have a note. It looks until each of them has
+// written another note, or has gone, or three seconds have passed: then the other ones are dead, or
+// stand still.
+func Members(ctx context.Context, b backend.Backend, topic string) ([]Member, error) {
+	var r Roll
+	members, err := r.Look(ctx, b, topic)
+	if err != nil || len(members) == 0 {
+		return nil, err
+	}
+	for until := time.Now().Add(deadAfter); ; {
+		sleep(ctx, lookAgain)
+		if members, err = r.Look(ctx, b, topic); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(members, func(m Member) bool { return !m.Lives }) || !time.Now().Before(until) {
+			return members, nil
+		}
+	}
 }
 
 // lastNotes returns the last note of each member, by its ID.

@@ -261,7 +261,7 @@ func TestMembers(t *testing.T) {
 		ms, err = Members(t.Context(), b, "orders")
 		require.NoError(t, err)
 		require.Len(t, ms, 3)
-		require.Equal(t, Member{ID: "still", Name: "frozen@host/1", Group: "a", Owned: []int{7}, position: ms[0].position}, ms[0])
+		require.Equal(t, Member{ID: "still", Name: "frozen@host/1", Group: "a", Owned: []int{7}, Quiet: deadAfter, position: ms[0].position}, ms[0])
 		var owned []int
 		for _, m := range ms[1:] {
 			require.True(t, m.Lives)
@@ -277,5 +277,29 @@ func TestMembers(t *testing.T) {
 		require.Len(t, ms, 2)
 		require.Equal(t, deadAfter, time.Since(began).Round(time.Second), "one stands still")
 		require.NoError(t, two.Close(context.WithoutCancel(t.Context())))
+	})
+}
+
+// A Roll learns with each look who lives. A member that stands still is silent after three seconds.
+func TestRoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		still := roster{backend: b, topic: MembersTopic("orders"), group: "a", id: "still", name: "frozen@host/1"}
+		var r Roll
+		look := func() (lives, silent bool) {
+			ms, err := r.Look(t.Context(), b, "orders")
+			require.NoError(t, err)
+			require.Len(t, ms, 1)
+			return ms[0].Lives, ms[0].Silent()
+		}
+		require.NoError(t, still.write(t.Context(), []int{7}, false))
+		for i, want := range [][2]bool{{false, false}, {false, false}, {true, false}, {true, false}, {true, false}, {false, true}, {true, false}} {
+			if i == 2 || i == 6 {
+				require.NoError(t, still.write(t.Context(), []int{7}, false))
+			}
+			lives, silent := look()
+			require.Equal(t, want, [2]bool{lives, silent}, "look %d", i)
+			time.Sleep(deadAfter / 3)
+		}
 	})
 }

@@ -60,24 +60,12 @@ func (s *Survey) ownersOf(ctx context.Context, topic string) (rows []Owner, err 
 	}
 	slices.Sort(groups)
 	for _, group := range groups {
-		owned := map[int]bool{}
-		for _, m := range members {
-			if m.Group != group {
-				continue
-			}
+		owners, free := partition.OwnersOf(group, n, members)
+		for _, m := range owners {
 			rows = append(rows, Owner{topic, group, m.Name, append([]int{}, m.Owned...), m.Lives})
-			for _, p := range m.Owned {
-				owned[p] = true
-			}
 		}
-		free := Owner{Topic: topic, Group: group}
-		for p := range n {
-			if !owned[p] {
-				free.Partitions = append(free.Partitions, p)
-			}
-		}
-		if len(free.Partitions) > 0 {
-			rows = append(rows, free)
+		if len(free) > 0 {
+			rows = append(rows, Owner{Topic: topic, Group: group, Partitions: free})
 		}
 	}
 	return rows, nil

@@ -1,0 +1,53 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A keeper has the topics that were used last, and forgets each a minute after its last use.
+func TestKeeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper[int]()
+		count := func(topic string) (n int) {
+			require.NoError(t, k.use(t.Context(), topic, func(v *int) error { *v++; n = *v; return nil }))
+			return n
+		}
+		for i := range 3 * mostKept {
+			count(fmt.Sprint("t", i))
+			time.Sleep(time.Millisecond)
+			require.LessOrEqual(t, len(k.all), mostKept)
+		}
+		require.Equal(t, 2, count(fmt.Sprint("t", 2*mostKept)), "the oldest of the last ones is known")
+		require.Equal(t, 1, count("t0"), "an earlier one is forgotten")
+		for i := range 10 {
+			require.Equal(t, 2+i, count("t0"), "it is in use")
+			time.Sleep(keepFor - time.Second)
+		}
+		require.Len(t, k.all, 1, "the others are not")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Empty(t, k.all)
+	})
+}
+
+// One caller at a time uses a value, and a caller whose context ends does not wait.
+func TestKeeperTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper[int]()
+		release := make(chan struct{})
+		go k.use(t.Context(), "orders", func(*int) error { <-release; return nil }) //nolint:errcheck // it returns nil
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := k.use(ctx, "orders", func(*int) error { t.Error("it was called"); return nil })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		close(release)
+		require.NoError(t, k.use(t.Context(), "orders", func(*int) error { return nil }))
+	})
+}

@@ -1,0 +1,54 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/partition"
+)
+
+// The readings of a console are the part that reads events, in bounded steps. They keep for a while
+// what requests have read.
+type readings struct {
+	backend   backend.Backend
+	redact    figures.Redact
+	timeout   time.Duration // of one call
+	shared    *shared
+	turns     chan struct{} // has a place for each request that reads events now
+	journals  *keeper[journal]
+	schedules *keeper[schedule]
+	owners    *keeper[partition.Roll]
+}
+
+const (
+	readAtOnce = 4               // requests that read events
+	readTime   = 8 * time.Second // for one of them
+)
+
+func newReadings(b backend.Backend, o *Options) *readings {
+	return &readings{
+		backend: b, redact: o.Redact, timeout: o.Timeout, shared: newShared(), turns: make(chan struct{}, readAtOnce),
+		journals: newKeeper[journal](), schedules: newKeeper[schedule](), owners: newKeeper[partition.Roll](),
+	}
+}
+
+// reading calls f, which reads events, when it is its turn. All requests with the same key share one
+// call of f, and for a moment its result.
+func reading[T any](ctx context.Context, r *readings, key string, f func(context.Context) (T, error)) (T, error) {
+	v, err := r.shared.get(ctx, key, func(ctx context.Context) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, readTime)
+		defer cancel()
+		select {
+		case r.turns <- struct{}{}:
+			defer func() { <-r.turns }()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("too many requests read events now: %w", backend.ErrUnavailable)
+		}
+		return f(ctx)
+	})
+	result, _ := v.(T)
+	return result, err
+}
