@@ -33,7 +33,7 @@ var shots = []shot{
 	{file: "console-overview.png", url: at(""), scheme: "light", height: 720},
 	{file: "console-dark.png", url: at(""), scheme: "dark", height: 720},
 	{file: "console-phone.png", url: at(""), scheme: "light", phone: true, height: 844},
-	{file: "console-group.png", url: at("group?topic=" + ordersTopic + "&name=mail"), scheme: "light", height: 480},
+	{file: "console-group.png", url: at("group?topic=" + ordersTopic + "&name=mail"), scheme: "light", height: 620},
 	{file: "console-letters.png", url: at("letters?topic=" + lettersTopic), scheme: "light", height: 720},
 	{file: "console-event.png", url: firstEvent("letters?topic=" + lettersTopic + "&type=order.placed&header=region"), scheme: "light", height: 1340},
 }
