@@ -59,25 +59,24 @@ func (b *Backend) Pause(ctx context.Context, topic, name string, p backend.Pause
 	if !p.Until.IsZero() && !p.Until.After(p.Since) {
 		p = backend.Pause{}
 	}
-	return b.setPause(ctx, "pause", topic, name, p)
+	defer b.store.wake(topic) // members that wait learn of it
+	return b.update(ctx, "pause "+topic+"/"+name, func(t *txn) error { return t.setPause(topic, name, p) })
 }
 
 // Resume implements [backend.Pauser].
 func (b *Backend) Resume(ctx context.Context, topic, name string) error {
-	return b.setPause(ctx, "resume", topic, name, backend.Pause{})
+	defer b.store.wake(topic)
+	return b.update(ctx, "resume "+topic+"/"+name, func(t *txn) error { return t.setPause(topic, name, backend.Pause{}) })
 }
 
-// setPause replaces the pause of a group. Members that wait then learn of it.
-func (b *Backend) setPause(ctx context.Context, verb, topic, name string, p backend.Pause) error {
-	defer b.store.wake(topic)
-	return b.update(ctx, verb+" "+topic+"/"+name, func(t *txn) error {
-		g, err := t.find(topic, name)
-		if err == nil && g.pause != p {
-			g.pause = p
-			g.save()
-		}
-		return err
-	})
+// setPause replaces the pause of a group.
+func (t *txn) setPause(topic, name string, p backend.Pause) error {
+	g, err := t.find(topic, name)
+	if err == nil && g.pause != p {
+		g.pause = p
+		g.save()
+	}
+	return err
 }
 
 // Paused implements [backend.Pauser].

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -22,15 +23,46 @@ type room struct {
 func (r *room) take(t *txn, size int, minFree int64) error {
 	if !r.known {
 		r.known = true
-		free, total, ok := disk(t.DB().Path())
-		if minFree == 0 {
-			minFree = min(usualReserve, total/20)
-		}
-		s := t.DB().Stats()
-		r.bytes, r.endless = free+int64(s.FreePageN)*int64(t.DB().Info().PageSize)-minFree, !ok
+		left, _, ok := t.left(minFree)
+		r.bytes, r.endless = left, !ok
 	}
 	if r.bytes -= int64(size); r.bytes < 0 && !r.endless {
 		return fmt.Errorf("%w: the disk has less than min_free left", backend.ErrFull)
 	}
 	return nil
+}
+
+// left returns how many bytes may be published until only reserve bytes are left. reserve is minFree, or its default.
+// ok is false if the system does not tell.
+func (t *txn) left(minFree int64) (left, reserve int64, ok bool) {
+	free, total, ok := disk(t.DB().Path())
+	if minFree == 0 {
+		minFree = min(usualReserve, total/20)
+	}
+	s := t.DB().Stats()
+	return free + int64(s.FreePageN)*int64(t.DB().Info().PageSize) - minFree, minFree, ok
+}
+
+var _ backend.Checker = (*Backend)(nil)
+
+// Check implements [backend.Checker]. It looks at the room on the disk of the file.
+func (b *Backend) Check(ctx context.Context) (found []backend.Finding, err error) {
+	err = b.view(ctx, "check", func(t *txn) error {
+		left, reserve, ok := t.left(b.options.MinFree)
+		if !ok || left >= reserve {
+			return nil
+		}
+		f := backend.Finding{
+			Code: "bolt-room", Severity: backend.SeverityWarning, Server: "file " + t.DB().Path(),
+			Text:   fmt.Sprintf("the disk of the file has room for %d bytes until only min_free, %d bytes, is left: then Publish fails", left, reserve),
+			Remedy: "make room on the disk, or let the groups settle their events",
+		}
+		if left <= 0 {
+			f.Severity = backend.SeverityError
+			f.Text = fmt.Sprintf("the disk of the file has less than min_free, %d bytes, left: Publish fails", reserve)
+		}
+		found = append(found, f)
+		return nil
+	})
+	return found, err
 }

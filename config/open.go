@@ -35,6 +35,20 @@ func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drive
 	return bus, nil
 }
 
+// OpenBare opens a bus on the backend of the file for a program that only looks at it. The bus has no options of
+// the file, and OpenBare stores none of its recurring events. Otherwise it is like Open.
+func (c *Config) OpenBare(ctx context.Context, drivers ...backend.Driver) (*eventbus.Bus, error) {
+	d, err := c.driver(ctx, drivers)
+	if err != nil {
+		return nil, err
+	}
+	bus, err := eventbus.Open(ctx, c.bus.URL.reveal(), eventbus.Options{}, d)
+	if err != nil {
+		return nil, c.opened(err)
+	}
+	return bus, nil
+}
+
 // Check returns an error if none of drivers serves the URL, or if the driver does not know a
 // setting of a topic. If the driver implements [backend.URLChecker], Check also checks the
 // URL's parameters. It does not connect to a broker.

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// The readings of a console are the part that reads events, in bounded steps. They keep for a while
-// what requests have read.
+// The readings of a console are the part that reads events, in bounded steps. It keeps the results
+// of earlier requests for a while.
 type readings struct {
 	backend   backend.Backend
 	redact    figures.Redact

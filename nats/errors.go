@@ -107,12 +107,12 @@ const (
 // if the operation is effective, and ErrUnavailable if it is harmless.
 func run[T any](ctx context.Context, b *Backend, op, what string, e effect, f func(ctx context.Context) (T, error)) (out T, err error) {
 	if b.closed.Load() {
-		return out, b.failure(op, what, backend.ErrClosed)
+		return out, failure(b.closed.Load(), op, what, backend.ErrClosed)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	out, err = f(ctx)
-	return out, b.failure(op, what, classOf(ctx, err, bool(e)))
+	return out, failure(b.closed.Load(), op, what, classOf(ctx, err, bool(e)))
 }
 
 // call is run for an operation without a result.
@@ -129,13 +129,13 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, answer)
 }
 
-// failure adds the operation to err, and the topic or group in what. After Close the error
+// failure adds the operation to err, and the topic or group in what. If closed is set, the error
 // is ErrClosed, unless err is ErrUnknownOutcome.
-func (b *Backend) failure(op, what string, err error) error {
+func failure(closed bool, op, what string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if b.closed.Load() && !errors.Is(err, backend.ErrUnknownOutcome) {
+	if closed && !errors.Is(err, backend.ErrUnknownOutcome) {
 		err = backend.ErrClosed
 	}
 	if what != "" {

@@ -296,16 +296,24 @@ func (u *upkeep) littered(ctx context.Context, stream jetstream.StreamInfo, floo
 	if float64(s.Bytes)*float64(floor-s.FirstSeq+1)/float64(s.LastSeq-s.FirstSeq+1) > litter {
 		return true
 	}
-	account := u.usage(ctx)
-	tier, tiered := account.Tiers["R"+strconv.Itoa(stream.Config.Replicas)]
+	return usedOf(u.usage(ctx), stream.Config) > crowded
+}
+
+// usedOf returns the used share of the storage that an account has for streams with the replicas and the kind of
+// storage of c; 0: it has no limit.
+func usedOf(account jetstream.AccountInfo, c jetstream.StreamConfig) float64 {
+	tier, tiered := account.Tiers["R"+strconv.Itoa(c.Replicas)]
 	if !tiered {
 		tier = account.Tier
 	}
 	used, limit := tier.Store, tier.Limits.MaxStore
-	if stream.Config.Storage == jetstream.MemoryStorage {
+	if c.Storage == jetstream.MemoryStorage {
 		used, limit = tier.Memory, tier.Limits.MaxMemory
 	}
-	return limit > 0 && float64(used) > crowded*float64(limit)
+	if limit <= 0 {
+		return 0
+	}
+	return float64(used) / float64(limit)
 }
 
 // usage returns the use and the limits of the account, at most a second old. It returns

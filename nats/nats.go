@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -91,9 +90,10 @@ var oldest = [2]int{2, 10}
 // checkVersion refuses a server that is older than oldest. It accepts a connection that was
 // never connected, because the version is unknown.
 func checkVersion(conn *natsgo.Conn) error {
-	var v [2]int
-	if n, _ := fmt.Sscanf(conn.ConnectedServerVersion(), "%d.%d", &v[0], &v[1]); n == 2 && slices.Compare(v[:], oldest[:]) < 0 {
-		return fmt.Errorf("%w: the server is of version %s; it must be %d.%d or later", backend.ErrRefused, conn.ConnectedServerVersion(), oldest[0], oldest[1])
+	for _, f := range versionOf(conn.ConnectedServerVersion()) {
+		if f.Severity == backend.SeverityError {
+			return &backend.FindingError{Finding: f}
+		}
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func pauseOf(c *jetstream.ConsumerInfo) (p backend.Pause) {
 // Pause implements [backend.Pauser]. It needs nats-server 2.11.
 func (b *Backend) Pause(ctx context.Context, topic, group string, p backend.Pause) error {
 	if err := p.Check(); err != nil {
-		return b.failure("pause", topic+"/"+group, err)
+		return failure(b.closed.Load(), "pause", topic+"/"+group, err)
 	}
 	return b.call(ctx, "pause", topic+"/"+group, effective, func(ctx context.Context) error {
 		return setPause(ctx, b, topic, group, p)

@@ -19,7 +19,7 @@ import (
 // Publish implements [backend.Backend].
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if b.closed.Load() {
-		return b.failure("publish", "", backend.ErrClosed)
+		return failure(b.closed.Load(), "publish", "", backend.ErrClosed)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -28,7 +28,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 		errs = append(errs, b.publish(ctx, some)...)
 	}
 	for i, err := range errs {
-		errs[i] = b.failure("publish", msgs[i].Topic, err)
+		errs[i] = failure(b.closed.Load(), "publish", msgs[i].Topic, err)
 	}
 	return backend.AsBatchError(errs)
 }

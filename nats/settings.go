@@ -90,7 +90,7 @@ func topicOfSetting(key string) (topic string, ok bool) {
 // message that is never stored.
 func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
 	if err := b.Limits().Settings.Check(d.Settings); err != nil {
-		return backend.TopicSettings{}, b.failure("declare", topic, err)
+		return backend.TopicSettings{}, failure(b.closed.Load(), "declare", topic, err)
 	}
 	return run(ctx, b, "declare", topic, effective, func(ctx context.Context) (backend.TopicSettings, error) {
 		b.forget(topic) // the stream may be deleted

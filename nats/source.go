@@ -95,7 +95,7 @@ func (s *source) failure(op string, err error) error {
 	if s.closed.Load() && !errors.Is(err, backend.ErrUnknownOutcome) {
 		err = backend.ErrClosed
 	}
-	return s.backend.failure(op, s.config.Topic+"/"+s.config.Group, err)
+	return failure(s.backend.closed.Load(), op, s.config.Topic+"/"+s.config.Group, err)
 }
 
 // Close implements [backend.Source]. The last member of an ephemeral group deletes it. Close

@@ -75,14 +75,19 @@ func (b *broker) stream(ctx context.Context, p *place, want jetstream.StreamConf
 	if err != nil {
 		return info, "", err
 	}
-	if _, declared, err := settingsOf(p, info.Config); err == nil && declared {
-		want.MaxBytes, want.MaxMsgs = -1, -1 // the bounds of the options are for other topics
-	}
-	refused, other := streamDrift(want, info.Config)
-	if refused != "" {
+	refused, harmless := drift(p, want, info.Config)
+	if len(refused) > 0 {
 		return info, "", fmt.Errorf("%w: stream %s: %s", backend.ErrRefused, p.stream, refused)
 	}
-	return info, other, nil
+	return info, harmless.String(), nil
+}
+
+// drift lists the differences of a stream from the settings that its topic should have.
+func drift(p *place, want, got jetstream.StreamConfig) (refused, harmless differences) {
+	if _, declared, err := settingsOf(p, got); err == nil && declared {
+		want.MaxBytes, want.MaxMsgs = -1, -1 // the bounds of the options are for other topics
+	}
+	return streamDrift(want, got)
 }
 
 // wanted returns the settings of a new stream for a topic.
@@ -118,10 +123,9 @@ func (b *broker) wanted(p *place) jetstream.StreamConfig {
 	return c
 }
 
-// streamDrift lists two kinds of differences from the wanted settings: refused ones, which
-// would break promises, and harmless ones.
-func streamDrift(want, got jetstream.StreamConfig) (refused, other string) {
-	var must, may differences
+// streamDrift lists two kinds of differences from the wanted settings: the ones that must not
+// be, because they would break promises, and the ones that may be.
+func streamDrift(want, got jetstream.StreamConfig) (must, may differences) {
 	must.compare("subjects", want.Subjects, got.Subjects)
 	must.compare("retention", want.Retention, got.Retention)
 	must.compare("discard", want.Discard, got.Discard)
@@ -150,20 +154,31 @@ func streamDrift(want, got jetstream.StreamConfig) (refused, other string) {
 	if want.MaxMsgs > 0 {
 		may.compare("max messages", want.MaxMsgs, got.MaxMsgs)
 	}
-	return must.String(), may.String()
+	return must, may
 }
 
-// differences lists the settings that differ from the wanted ones. An element is a text such
+// differences lists the settings that differ from the wanted ones. An element has a text such
 // as "retention is WorkQueue, not Limits".
-type differences []string
+type differences []difference
 
-func (d *differences) compare(what string, want, got any) {
+type difference struct{ setting, want, text string }
+
+// compare adds a difference, unless the values are equal. The text of the setting begins with its
+// name; an explanation in parentheses may follow.
+func (d *differences) compare(setting string, want, got any) {
 	if w, g := fmt.Sprint(want), fmt.Sprint(got); w != g {
-		*d = append(*d, fmt.Sprintf("%s is %s, not %s", what, g, w))
+		name, _, _ := strings.Cut(setting, " (")
+		*d = append(*d, difference{name, w, fmt.Sprintf("%s is %s, not %s", setting, g, w)})
 	}
 }
 
-func (d differences) String() string { return strings.Join(d, "; ") }
+func (d differences) String() string {
+	texts := make([]string, len(d))
+	for i, one := range d {
+		texts[i] = one.text
+	}
+	return strings.Join(texts, "; ")
+}
 
 // neverStored returns a message to the stream of p that the server always refuses, because
 // the message says that it is for a stream of another name.

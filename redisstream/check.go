@@ -53,74 +53,73 @@ func (i *inspection) server(ctx context.Context, node *redis.Client) error {
 // checkServers inspects all servers. It accepts servers that do not answer if another one
 // does: their topics fail, and the first use of such a server inspects it.
 func (b *Backend) checkServers(ctx context.Context) error {
-	return b.with(ctx, func(w *wire) error {
-		var nodes []*redis.Client
-		errs := make(chan error, 1)
-		err := w.do(ctx, func(ctx context.Context) (err error) {
+	nodes, errs, err := b.eachServer(ctx, b.inspect)
+	if err != nil {
+		return classOf(ctx, err, false)
+	}
+	silent := 0
+	for i := range nodes {
+		if errs[i] == nil {
+			continue
+		}
+		if isAnswer(errs[i]) || backend.Class(errs[i]) != nil {
+			return classOf(ctx, errs[i], false)
+		}
+		silent++
+		err = errs[i]
+	}
+	if silent == len(nodes) {
+		return classOf(ctx, err, false)
+	}
+	return nil
+}
+
+// eachServer calls f for all servers at the same time. It returns the error of each.
+func (b *broker) eachServer(ctx context.Context, f func(context.Context, *redis.Client) error) (nodes []*redis.Client, errs []error, err error) {
+	err = b.with(ctx, func(w *wire) error {
+		return w.do(ctx, func(ctx context.Context) (err error) {
 			if nodes, err = b.masterNodes(ctx); err != nil {
 				return err
 			}
-			errs = make(chan error, len(nodes))
+			errs = make([]error, len(nodes))
 			var asked sync.WaitGroup
-			for _, node := range nodes {
-				asked.Go(func() { errs <- b.inspect(ctx, node) })
+			for i, node := range nodes {
+				asked.Go(func() { errs[i] = f(ctx, node) })
 			}
 			asked.Wait()
 			return nil
 		})
-		if err != nil {
-			return classOf(ctx, err, false)
-		}
-		silent := 0
-		for range nodes {
-			one := <-errs
-			if one == nil {
-				continue
-			}
-			if isAnswer(one) || backend.Class(one) != nil {
-				return classOf(ctx, one, false)
-			}
-			silent++
-			err = one
-		}
-		if silent == len(nodes) {
-			return classOf(ctx, err, false)
-		}
-		return nil
 	})
+	return nodes, errs, err
 }
 
 // inspect asks one server. It refuses a server with an unsuitable version or eviction
 // policy. It notes a warning if the server has no append-only file, may forget marks, or
 // does not tell its settings to the client.
 func (b *Backend) inspect(ctx context.Context, node *redis.Client) error {
-	info, err := node.InfoMap(ctx).Result()
-	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
-		// A denied SELECT is returned as an error below, because then all other commands
-		// are denied too.
-		b.warnings.warn("may not look at the server's settings (INFO): version, eviction and persistence are not checked")
-		b.detour(node).Store(true)
-		return nil
-	}
+	info, err := infoOf(ctx, node)
 	if err != nil {
 		return err
 	}
-	if v := info["Server"]["redis_version"]; older(v, 6, 2) {
-		return fmt.Errorf("%w: the server is Redis %s; it must be 6.2 or later", backend.ErrRefused, v)
-	}
-	switch policy := info["Memory"]["maxmemory_policy"]; {
-	case policy == "noeviction" || policy == "" || b.options.AllowEviction:
-	case strings.HasPrefix(policy, "volatile-"):
-		// Streams and delays have no time to live.
-		b.warnings.warn("the server's maxmemory-policy is " + policy + ": when its memory is full it keeps topics, but may forget IDs of Once early, and so store an event twice; noeviction is better")
-	default:
-		return fmt.Errorf("%w: the server's maxmemory-policy is %s: it would drop topics when its memory is full; set noeviction, or allow eviction in the options", backend.ErrRefused, policy)
-	}
-	if info["Persistence"]["aof_enabled"] == "0" {
-		b.warnings.warn("the server has no append-only file (appendonly no): a crash loses what was stored since its last snapshot")
+	for _, f := range b.at(node, settingsOf(info)) {
+		switch {
+		case f.Severity < backend.SeverityError:
+			b.warnings.warn(f.Text + "; " + f.Remedy)
+		case f.Code != codeEvicts || !b.options.AllowEviction:
+			return &backend.FindingError{Finding: f}
+		}
 	}
 	b.detour(node).Store(true)
 	return nil
+}
+
+// infoOf returns the settings and figures of a server, by section. It returns nil if this client may not ask.
+func infoOf(ctx context.Context, node *redis.Client) (map[string]map[string]string, error) {
+	info, err := node.InfoMap(ctx).Result()
+	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
+		return nil, nil // a denied SELECT is an error, because then all other commands are denied too
+	}
+	return info, err
 }
 
 // older reports whether version is before major.minor. It returns false for a version that

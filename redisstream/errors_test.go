@@ -163,3 +163,18 @@ func TestVersionsAreCompared(t *testing.T) {
 		require.Equal(t, want, older(version, 6, 2), version)
 	}
 }
+
+// Versions with a known danger are findings; only ones that are too old are refused.
+func TestFindingsOfVersions(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string][]backend.Severity{
+		"6.0.16": {backend.SeverityError}, "6.2.0": nil, "7.0.0": {backend.SeverityWarning}, "7.0.4": {backend.SeverityWarning}, "7.0.5": nil, "7.0.15": nil, "8.2.1": nil, "": nil,
+	} {
+		var got []backend.Severity
+		for _, f := range settingsOf(map[string]map[string]string{"Server": {"redis_version": version}}) {
+			require.Equal(t, "redis-version", f.Code)
+			got = append(got, f.Severity)
+		}
+		require.Equal(t, want, got, version)
+	}
+}

@@ -61,8 +61,8 @@ func (s Status) Explain() string {
 	return "The backend does not tell how the group is doing."
 }
 
-// still is how long a stuck group has made no progress, or Options.Stuck if that is shorter.
-const still = time.Minute
+// Still is how long a stuck group has made no progress, or Options.Stuck if that is shorter.
+const Still = time.Minute
 
 // evidence is the knowledge about a group on which its status depends.
 type evidence struct {
@@ -86,7 +86,7 @@ func judge(e *evidence) Status {
 		return Unknown
 	case s.Members == 0:
 		return NoMembers
-	case e.age >= e.late && e.idle >= min(still, e.late) && !s.retriesOnly():
+	case e.age >= e.late && e.idle >= min(Still, e.late) && !s.RetriesOnly():
 		return Stuck
 	case e.age >= e.behind:
 		return Behind
@@ -137,8 +137,8 @@ func (s *Stats) add(p Stats) {
 	}
 }
 
-// retriesOnly reports whether all unsettled events wait for another attempt.
-func (s *Stats) retriesOnly() bool { return s.Lag == 0 && s.InFlight == 0 && s.Delayed > 0 }
+// RetriesOnly reports whether all unsettled events wait for another attempt.
+func (s *Stats) RetriesOnly() bool { return s.Lag == 0 && s.InFlight == 0 && s.Delayed > 0 }
 
 // unsettled returns how many events the group has not settled, as far as it is known.
 func (s *Stats) unsettled() Count { return max(s.Lag, 0) + max(s.Unacked, 0) }

@@ -136,6 +136,16 @@ func Number(ctx context.Context, b backend.Backend, topic string) (int, error) {
 	return l.number, err
 }
 
+// Unfinished returns the number of partitions of topic that is stored, and the change of it that a
+// command has begun and not ended; nil: there is none.
+func Unfinished(ctx context.Context, b backend.Backend, topic string) (int, *NumberError, error) {
+	l, err := readNumber(ctx, b, topic)
+	if err != nil || len(l.open) == 0 {
+		return l.number, nil, err
+	}
+	return l.number, l.open[0].error(topic, l.number, l.number), nil
+}
+
 const numberPage = 64 // messages of one Read
 
 // readNumber reads the topic of the number.

@@ -280,7 +280,7 @@ func TestMembers(t *testing.T) {
 	})
 }
 
-// A Roll learns with each look who lives. A member that stands still is silent after three seconds.
+// A Roll learns with each look which members live. A member that stands still is silent after three seconds.
 func TestRoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})

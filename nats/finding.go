@@ -1,0 +1,163 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+var _ backend.Checker = (*Backend)(nil)
+
+// mostChecked is the most streams that Check looks at. The server tells a few hundred in one answer.
+const mostChecked = 2000
+
+// Check implements [backend.Checker]. It asks for the account and for the settings of streams, in a dozen
+// requests at most.
+func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
+	return run(ctx, b, "check", "", harmless, func(ctx context.Context) ([]backend.Finding, error) {
+		var account jetstream.AccountInfo
+		if err := b.ask(ctx, "INFO", nil, &account); err != nil {
+			return nil, err
+		}
+		found := versionOf(b.conn.ConnectedServerVersion())
+		streams, total, err := b.streams(ctx)
+		if errors.Is(err, backend.ErrDenied) {
+			return append(found, unseen("may not list the streams ("+b.prefix+"STREAM.LIST): their settings are not checked")), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(streams) < total {
+			found = append(found, unseen(fmt.Sprintf("%d of %d streams are not checked, because there are so many", total-len(streams), total)))
+		}
+		crowds := map[string]bool{}
+		for i := range streams {
+			found = append(found, b.examine(&streams[i])...)
+			c := streams[i].Config
+			kind := fmt.Sprintf("%s storage", strings.ToLower(c.Storage.String()))
+			if s := usedOf(account, c); s >= nearlyFull && !crowds[kind] {
+				crowds[kind] = true
+				found = append(found, backend.Finding{
+					Code: "nats-account", Severity: backend.SeverityWarning, Server: "nats, the account",
+					Text:   fmt.Sprintf("the account uses %.0f %% of its %s: Publish fails when it is full", 100*s, kind),
+					Remedy: "raise the limit of the account, or let the groups settle their events and delete groups and topics that nobody uses",
+				})
+			}
+		}
+		return found, nil
+	})
+}
+
+const nearlyFull = 0.9 // share of the account's storage
+
+func unseen(text string) backend.Finding {
+	return backend.Finding{
+		Code: "nats-unseen", Severity: backend.SeverityNote, Text: text,
+		Remedy: "check them by nats stream report, with a user who may see them",
+	}
+}
+
+// versionOf returns the findings about a version of the server. A version with an error among them is refused.
+func versionOf(version string) []backend.Finding {
+	var v [3]int
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2]); n < 2 {
+		return nil
+	}
+	if slices.Compare(v[:2], oldest[:]) < 0 {
+		return []backend.Finding{{
+			Code: "nats-version", Severity: backend.SeverityError,
+			Text:   fmt.Sprintf("the server is of version %s; it must be %d.%d or later", version, oldest[0], oldest[1]),
+			Remedy: "update the server",
+		}}
+	}
+	if v[0] == 2 && v[1] == 10 && v[2] >= 20 && v[2] <= 22 {
+		return []backend.Finding{{
+			Code: "nats-version", Severity: backend.SeverityWarning,
+			Text:   fmt.Sprintf("the server is of version %s, which can lose whole streams when its process crashes", version),
+			Remedy: "update the server to 2.10.23 or later",
+		}}
+	}
+	return nil
+}
+
+// streams returns the streams of this account, up to mostChecked, and their number.
+func (b *broker) streams(ctx context.Context) (all []jetstream.StreamInfo, total int, err error) {
+	for {
+		var page struct {
+			Total   int                    `json:"total"`
+			Streams []jetstream.StreamInfo `json:"streams"`
+		}
+		if err := b.ask(ctx, "STREAM.LIST", map[string]int{"offset": len(all)}, &page); err != nil {
+			return nil, 0, err
+		}
+		all = append(all, page.Streams...)
+		if len(page.Streams) == 0 || len(all) >= min(page.Total, mostChecked) {
+			return all, max(page.Total, len(all)), nil
+		}
+	}
+}
+
+// examine returns the findings about a stream; none if it is of another program or namespace.
+func (b *broker) examine(info *jetstream.StreamInfo) (found []backend.Finding) {
+	topic, ours := b.topicOf(info.Config.Name)
+	if b.options.Stream != "" {
+		topic, ours = "", info.Config.Name == b.options.Stream
+	}
+	if !ours {
+		return nil
+	}
+	p := b.place(topic)
+	want := b.wanted(p)
+	// Programs choose these two, and a stream that has more is as good.
+	want.Replicas = max(want.Replicas, info.Config.Replicas)
+	want.Duplicates = min(want.Duplicates, info.Config.Duplicates)
+	if c := info.Cluster; c != nil && c.Name != "" && info.Config.Replicas == 1 {
+		want.Replicas = max(want.Replicas, 3)
+	}
+	add := func(all differences, severity backend.Severity) {
+		for _, d := range all {
+			f := backend.Finding{
+				Code: "nats-" + strings.ReplaceAll(d.setting, " ", "-"), Severity: severity,
+				Server: "nats stream " + p.stream, Topic: topic,
+				Text:   "the stream's " + d.text,
+				Remedy: "make the topic anew, because the server does not change " + d.setting + " of a stream",
+			}
+			if flag := editable(d); flag != "" {
+				f.Remedy = "change the stream"
+				f.Command = []string{"nats", "stream", "edit", p.stream, flag, "--force"}
+			}
+			found = append(found, f)
+		}
+	}
+	refused, harmless := drift(p, want, info.Config)
+	add(refused, backend.SeverityError)
+	add(harmless, backend.SeverityWarning)
+	return found
+}
+
+// editable returns the flag of the command nats stream edit that ends a difference; "": there is none.
+func editable(d difference) string {
+	switch d.setting {
+	case "max age":
+		return "--max-age=0s"
+	case "replicas":
+		return "--replicas=" + d.want
+	case "discard":
+		return "--discard=new"
+	case "max bytes":
+		return "--max-bytes=" + d.want
+	case "max messages":
+		return "--max-msgs=" + d.want
+	case "max messages per subject":
+		return "--max-msgs-per-subject=-1"
+	case "rollups":
+		return "--no-allow-rollup"
+	}
+	return ""
+}
