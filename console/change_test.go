@@ -62,11 +62,11 @@ func TestRedriveOne(t *testing.T) {
 	})
 }
 
-// The way back leads to the same letters: the filter is kept.
+// The way back from a question shows the same letters, so that the next question is about them too.
 func TestTheWayBackKeepsTheFilter(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		shop(t, m)
-		time.Sleep(time.Second) // a letter of this moment is later than the visitor's page
+		time.Sleep(time.Second) // a letter of this moment is later than the page
 		h := change(t, m, console.Options{})
 		for url, want := range map[string]string{
 			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=": "1",

@@ -145,7 +145,8 @@ func (o *order) Values() url.Values {
 	return v
 }
 
-// page returns the URL of the page on which the order was given. It shows the same letters.
+// page returns the URL of the page on which the order was given. It shows the same letters, so that the
+// next order from there is about them too.
 func (o *order) page() string {
 	if o.Verb.onGroup() {
 		return groupURL(o.Topic, o.Group)

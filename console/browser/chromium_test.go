@@ -207,7 +207,7 @@ func eval[T any](w *tab, expression string) T {
 	}
 }
 
-// asUser makes the browser treat an action of a script as one of a person, such as a click.
+// asUser makes the browser treat the acts of a script, such as a click, as acts of a person.
 func asUser(p *runtime.EvaluateParams) {
 	yes := true
 	p.UserGesture = &yes

@@ -68,6 +68,7 @@ func TestOnEachBackend(t *testing.T) {
 		groupsAreTold(w, s)
 		eventsAreShown(w, s)
 		lettersAreExplained(w, s)
+		stepsAndPlansAreShown(w)
 		figuresAreLive(w, s)
 		groupsAreChanged(w, s)
 		lettersAreMended(w, s)
@@ -194,6 +195,36 @@ func lettersAreExplained(w *tab, s *stand) {
 			require.Equal(t, "2", row["Letters"])
 		}
 	}
+}
+
+// stepsAndPlansAreShown looks at retries, owners, lifecycle records and schedules.
+func stepsAndPlansAreShown(w *tab) {
+	const error = "the customer has no account yet"
+	w.open("group?topic=" + ordersTopic + "&name=loyalty")
+	w.until("the retry is told", func() bool {
+		rows := w.rows("Events that wait for another attempt")
+		return len(rows) == 1 && rows[0]["Error"] == error
+	})
+	w.open("lifecycle?topic=" + ordersTopic + "&group=loyalty")
+	w.until("the records are shown", func() bool {
+		for _, row := range w.rows("Lifecycle records") {
+			if strings.Contains(row["Error or reason"], error) && row["Program"] == "checkout" {
+				return true
+			}
+		}
+		return false
+	})
+	w.open("group?topic=" + parcelsTopic + "&name=tracking")
+	w.until("the owner is told", func() bool {
+		rows := w.rows("Members and their partitions")
+		return len(rows) == 1 && rows[0]["Owns"] == "4"
+	})
+	w.open("schedule?topic=" + productsTopic)
+	w.until("the plan is shown", func() bool {
+		entries, next := w.rows("Recurring events"), w.rows("Scheduled events")
+		return len(entries) == 1 && entries[0]["Id"] == "inventory" && entries[0]["Schedule"] == "0 6 * * *" && entries[0]["Zone"] == "Europe/Berlin" &&
+			len(next) > 0 && next[0]["Id"] == "price-rise"
+	})
 }
 
 // figuresAreLive publishes orders, and the page shows them. The link that has the focus keeps it, also

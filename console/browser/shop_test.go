@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/lifecycle"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -55,9 +55,10 @@ var (
 // newShop opens a shop on b, whose handlers run until the test ends.
 func newShop(t *testing.T, b backend.Backend, pace time.Duration) *shop {
 	t.Helper()
+	records := lifecycle.New(lifecycle.Options{Source: "checkout", OnDrop: func(int64, error) {}})
 	bus, err := eventbus.New(kept{b}, eventbus.Options{
 		Service:  "https://shop.example/checkout",
-		Observer: observer.Slog(slog.New(slog.NewTextHandler(io.Discard, nil))), // its handlers fail on purpose
+		Observer: observer.Join(observer.Slog(slog.New(slog.DiscardHandler)), records.Observer()), // its handlers fail on purpose
 		Topics: map[string]eventbus.TopicOptions{
 			ordersTopic:  {Groups: []string{"reports"}, Keep: time.Hour},
 			parcelsTopic: {Partitions: 4},
@@ -68,12 +69,14 @@ func newShop(t *testing.T, b backend.Backend, pace time.Duration) *shop {
 		},
 	})
 	require.NoError(t, err)
+	require.NoError(t, records.Start(t.Context(), kept{b}))
 	s := &shop{t: t, bus: bus, pace: pace, closed: make(chan struct{})}
 	t.Cleanup(func() {
 		close(s.closed)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) //nolint:usetesting // the context of the test has ended
 		defer cancel()
 		_ = bus.Shutdown(ctx) // of the broker, only the end of the test matters
+		_ = records.Close(ctx)
 	})
 	s.subscribe("billing", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 2, Initial: 10 * time.Millisecond}}, s.bill)
 	s.subscribe("loyalty", eventbus.SubscribeOptions{Order: eventbus.Unordered}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -175,9 +178,14 @@ func (s *shop) order(n int) {
 	require.NoError(s.t, s.bus.Publish(s.t.Context(), ordersTopic, events...))
 }
 
-// stock publishes events without a group, in several forms, and events of a topic with partitions.
+// stock publishes events without a group, in several forms and for later, and events of a topic with
+// partitions.
 func (s *shop) stock() {
 	s.t.Helper()
+	require.NoError(s.t, s.bus.PublishIn(s.t.Context(), productsTopic, time.Hour, &eventbus.Event{ID: "price-rise", Type: "product.changed", Payload: []byte(`{"name":"green tea","price":{"cents":990}}`)}))
+	require.NoError(s.t, s.bus.Recur(s.t.Context(), eventbus.Recurring{
+		ID: "inventory", Topic: productsTopic, Cron: "0 6 * * *", Zone: "Europe/Berlin", Event: eventbus.Event{Type: "inventory.due"},
+	}))
 	require.NoError(s.t, s.bus.Publish(s.t.Context(), productsTopic,
 		&eventbus.Event{ID: "as-json", Type: "product.changed", ContentType: "application/json", Payload: []byte(`{"name":"green tea","price":{"cents":890}}`)},
 		&eventbus.Event{ID: "as-text", Type: "product.described", ContentType: "text/plain", Payload: []byte("Green tea from Uji,\nfirst flush.")},
