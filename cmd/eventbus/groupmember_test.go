@@ -46,6 +46,11 @@ func groupMember(rawURL string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	o, name := groupOptions(), os.Getenv(memberName)
+	o.Observer.Failed = func(f observer.Failed) {
+		if f.Topic == "orders" && f.Events == 0 { // of the partitions
+			fmt.Fprintln(os.Stderr, time.Now().Format("05.000"), name, f.Err)
+		}
+	}
 	o.Observer.PartitionMoved = func(e observer.PartitionMoved) {
 		say(e.Reason, e.Partition, e.Epoch, name)
 	}

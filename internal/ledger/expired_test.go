@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -185,5 +186,23 @@ func TestGatherIsBounded(t *testing.T) {
 	m.Outstanding(s, 1)
 	m.Uncounted(s)
 	arrives("k", "1", false)
+	require.False(t, s.Gathers())
+}
+
+// A source gathers for longer than a lease while messages arrive for which it waits, however many there are.
+// It ends by itself if no Receive does.
+func TestGatherManyMessages(t *testing.T) {
+	m, s, arrives := gathering(t)
+	for i := range 40 {
+		m.Outstanding(s, 100)
+		m.Now = m.Now.Plus(m.Lease / 20)
+		m.Tick(m.Now)
+		require.True(t, s.Gathers(), "message %d", i)
+		arrives("k", strconv.Itoa(100+i), true)
+	}
+
+	m, s, _ = gathering(t)
+	m.Now = m.Now.Plus(m.Lease + GatherTime)
+	m.Tick(m.Now)
 	require.False(t, s.Gathers())
 }

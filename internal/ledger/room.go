@@ -19,7 +19,7 @@ func (x *intake) Read(took time.Duration) {
 func (x *intake) Wanted(s *Source) int {
 	l := x.ledger
 	n := l.wanted(s)
-	if waits := n == 0; waits != s.waits {
+	if waits := n == 0 && !s.revoked; waits != s.waits {
 		l.await(s, waits)
 	}
 	return n

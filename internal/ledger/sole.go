@@ -1,6 +1,9 @@
 package ledger
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // sole has the parts of a Source with Sole set: its messages go to no other member until it ends.
 // So a message of an order waits in this member for its retry. When the source ends, all messages
@@ -13,7 +16,7 @@ type sole struct {
 	counted bool          // the broker tells how many messages are to be gathered, see Outstanding
 	slowly  bool          // a Receive asks for one message, because the last one brought a new one
 	calm    alarm         // ends the gathering if nothing else does
-	latest  Moment        // when the gathering ends in any case
+	latest  Moment        // when the gathering ends, unless messages arrive for which it waits
 	waited  time.Duration // how long Receives have brought nothing
 	ending  bool          // an effect Emptied follows when there is no Hold
 }
@@ -31,14 +34,16 @@ const gatherRest = 5 * time.Second
 // member had. The caller calls it after Add.
 //
 // A broker may redeliver them in any order. If it tells how many there are (Outstanding), the source
-// gathers until it has as many, but no longer than for a lease, in which the broker has
+// gathers until it has as many. It ends if none arrives for a lease, in which the broker has
 // noticed that all leases of the earlier member have ended. Messages that wait for a retry without a
 // member are in the number too. If the broker tells none, a new message or a Receive that has waited shows
 // that none are left: brokers redeliver messages before new ones, apart from rare cases.
 func (x *intake) Gather(s *Source) {
 	l := x.ledger
-	s.gathers, s.latest = true, l.Now.Plus(l.Lease+GatherTime)
+	s.gathers = true
 	s.calm.ring = func(Moment) { x.gathered(s) }
+	l.progresses(s)
+	l.set(&s.calm, s.latest)
 }
 
 // Outstanding notes that n messages of s were delivered and not settled, by the broker's count at a
@@ -72,6 +77,9 @@ func (h *Hold) unsettled() bool {
 	return h.state < taken || h.state <= entrusted && !h.Source.ledger.Single // a Single one may be acknowledged before its run
 }
 
+// progresses prolongs the gathering of s, because messages have arrived for which it waits.
+func (x *intake) progresses(s *Source) { s.latest = x.ledger.Now.Plus(x.ledger.Lease + GatherTime) }
+
 // lull sets the alarm that ends the gathering of s.
 func (x *intake) lull(s *Source) {
 	l := x.ledger
@@ -99,6 +107,9 @@ func (x *intake) Waited(s *Source, d time.Duration) {
 func (x *intake) collected(s *Source, r Receipt, fresh bool) {
 	l := x.ledger
 	s.waited, s.slowly = 0, fresh
+	if slices.ContainsFunc(r.Holds, func(h *Hold) bool { return h.lane != nil && h.Delivery.Redelivered }) {
+		l.progresses(s)
+	}
 	if !s.counted && (fresh || r.All) || l.crowded && s.parked > 0 {
 		l.gathered(s)
 	} else {

@@ -17,7 +17,8 @@
 //
 // The lease of a token is longer than the leases of the events of its partition, and an owner
 // gets or extends a lease of an event only if it surely ends before the lease of the token. So when
-// another member gets the token, no event of the partition is leased to anybody.
+// another member gets the token, no event of the partition is leased to anybody, unless a process was
+// frozen between its look at the clock and its call.
 package partition
 
 import (

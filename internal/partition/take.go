@@ -13,12 +13,19 @@ import (
 // may have. At the end it removes its note.
 func (x *Coordinator) beat() {
 	var lost astray
+	learned := time.Now()
 	for written := (time.Time{}); x.ctx.Err() == nil; sleep(x.ctx, lookEvery) {
 		writes := time.Since(written) >= beatEvery
 		if writes {
 			written = time.Now()
 		}
-		x.trouble("members", x.Guard("Read", func() error { return x.beatOnce(writes, &lost) }))
+		err := x.Guard("Read", func() error { return x.beatOnce(writes, &lost) })
+		x.trouble("members", err)
+		if err == nil {
+			learned = time.Now()
+		} else if time.Since(learned) >= deadAfter && !x.heed.never() {
+			x.takeFree()
+		}
 	}
 	ctx, cancel := context.WithTimeout(x.live, callTime)
 	defer cancel()
@@ -82,6 +89,16 @@ func (x *Coordinator) allow(quota int) {
 	if less {
 		x.shed(quota)
 	}
+}
+
+// takeFree lets the member take all free tokens while it cannot learn its share. Otherwise the partitions
+// of a member that dies meanwhile, or has given them back, would have no owner. A member that
+// has too many gives them back when it learns its share.
+func (x *Coordinator) takeFree() {
+	x.mu.Lock()
+	x.quota = x.Number
+	x.mu.Unlock()
+	wake(x.wakeTake)
 }
 
 // wants returns how many tokens the member may take now. If it may take some, ctx is the context of
