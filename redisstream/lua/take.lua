@@ -1,4 +1,4 @@
--- take 8: deliver messages whose delay is over, then messages whose lease has expired.
+-- take 9: deliver messages whose delay is over, then messages whose lease has expired.
 -- KEYS: the stream, the sorted set of delayed ids, the sweep mark (see below), the pause of the group; if the
 --   member is of an instance, the mark of the instance. ARGV: group, member, most
 --   deliveries, the member's lease in milliseconds, the owner to continue with, the id after which to
@@ -73,13 +73,13 @@ if lost > 0 then
   return {0, 0, tonumber(ARGV[5]), #entries == page and last or '', {}}
 end
 
+-- This read shows that the member lives: before Redis 7.2 one that waits for new entries does not. It
+-- asks for held entries after the last possible id but one, because the last one means new entries. It
+-- fails if the group does not exist.
+redis.call('XREADGROUP', 'GROUP', group, member, 'COUNT', 1, 'STREAMS', key, '18446744073709551615-18446744073709551614')
+
 local paused = redis.call('GET', pause)
-if paused then
-  -- This read shows that the member lives. It asks for held entries after the last possible id but one,
-  -- because the last one means new entries. It fails if the group does not exist.
-  redis.call('XREADGROUP', 'GROUP', group, member, 'COUNT', 1, 'STREAMS', key, '18446744073709551615-18446744073709551614')
-  return redis.error_reply('PAUSED ' .. paused)
-end
+if paused then return redis.error_reply('PAUSED ' .. paused) end
 
 -- sizeOf returns at least the bytes of a message. Fields of other programs grow when they are encoded.
 local function sizeOf(fields)

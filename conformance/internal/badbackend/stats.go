@@ -133,6 +133,22 @@ var telling = []Saboteur{
 			return s, err
 		}
 	}},
+	{Name: "members-fall-asleep", Breaks: "a member that gets nothing is none", sabotage: func(b *breakable) {
+		var last time.Time
+		var lease time.Duration
+		b.joined = func(m *member) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			last, lease = time.Now(), m.config.Lease
+		}
+		tells(b, func(s *backend.Stats) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if time.Since(last) > lease {
+				s.Members = 0
+			}
+		})
+	}},
 	{Name: "members-of-own-process", driver: true, Breaks: "a process knows its members", sabotage: func(b *breakable) {
 		var open atomic.Int64
 		b.joined = func(m *member) {

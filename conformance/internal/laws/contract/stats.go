@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -34,9 +35,9 @@ var statsLaws = []law.Law{
 		Needs:     []law.Need{law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Clocker]()},
 		Saboteurs: []string{"clock-ahead", "clock-behind", "stopped-clock"}, Test: clock,
 	}, {
-		ID: "C37", Name: "stats-members", Promise: "Stats counts the members of all processes, until they or their backends are closed",
+		ID: "C37", Name: "stats-members", Promise: "Stats counts the members of all processes, also those that wait for longer than a lease, until they or their backends are closed",
 		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
-		Saboteurs: []string{"members-never-leave", "members-of-own-process", "members-leave-twice", "never-closes"}, Test: statsMembers,
+		Saboteurs: []string{"members-never-leave", "members-fall-asleep", "members-of-own-process", "members-leave-twice", "never-closes"}, Test: statsMembers,
 	}, {
 		ID: "C38", Name: "stats-unknown", Promise: "Stats of a topic or group that does not exist is ErrGone",
 		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
@@ -216,10 +217,39 @@ func statsMembers(e *law.Env) {
 		e.Must(p.Close())
 		count("after the other process closed its backend", len(members))
 	}
+	waitInVain(e, members, 3*e.Lease/2)
+	count("after they have waited for longer than a lease", len(members))
 	for i, src := range members {
 		count(fmt.Sprintf("after %d members were closed twice", i), len(members)-i)
 		e.Must(src.Close())
 		e.Must(src.Close())
+	}
+}
+
+// waitInVain calls Receive of all members for a while. There is no message.
+func waitInVain(e *law.Env, members []backend.Source, long time.Duration) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(e.Context(), long)
+	defer cancel()
+	errs := make(chan error, len(members))
+	for _, src := range members {
+		go func() {
+			for {
+				one, end := context.WithTimeout(ctx, e.Lease/3)
+				ds, err := src.Receive(one, 1, 0)
+				ended := one.Err() != nil
+				end()
+				if ctx.Err() != nil || len(ds) > 0 || err != nil && !ended {
+					errs <- err
+					return
+				}
+			}
+		}()
+	}
+	for range members {
+		if err := <-errs; err != nil && ctx.Err() == nil {
+			e.Failf("a Receive without a message: got error %v", err)
+		}
 	}
 }
 
