@@ -11,7 +11,7 @@ NATS      = .bin/nats-server
 AXE       = .bin/axe.min.js
 
 .DEFAULT_GOAL := help
-.PHONY: help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover brokers clean bench-replay bench-scaling console-shots
+.PHONY: bench-console help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover brokers clean bench-replay bench-scaling console-shots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ bench-replay: brokers ## a group gets a million kept events again, from a time o
 
 bench-scaling: brokers ## package scale follows a backlog of 50,000 events from 1 handler to 16 and back, on Redis and NATS; two minutes; draws docs/scaling.svg
 	cd benchmarks && go run ./scaling -svg ../docs/scaling.svg
+
+bench-console: ## what ten browsers on the console cost a Redis with 100 topics, 300 groups and a million events; two minutes
+	cd benchmarks && go run ./console
 
 bench-outbox: brokers ## the relay of the outbox beside Watermill's forwarder, from Postgres to Redis
 	cd benchmarks && go run ./outbox

@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,7 +104,8 @@ func measure(ctx context.Context, events, letters, browsers int, long time.Durat
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stdout, "first page %v; Redis used %.2f %% of a core, %.2f %% without browsers; %d commands of more than 1 ms\n", first.Round(time.Millisecond), 100*busy, 100*idle, len(slow))
+	slices.SortFunc(slow, func(a, b redis.SlowLog) int { return cmp.Compare(b.Duration, a.Duration) })
+	fmt.Fprintf(os.Stdout, "first page %v; Redis used %.2f %% of a core, %.2f %% without browsers; %d commands of more than 1 ms, the slowest:\n", first.Round(time.Millisecond), 100*busy, 100*idle, len(slow))
 	for _, s := range slow[:min(len(slow), 5)] {
 		fmt.Fprintf(os.Stdout, "  %v %.100s\n", s.Duration, strings.Join(s.Args, " "))
 	}
