@@ -1,4 +1,4 @@
-// Command console measures what the pages of package console cost a Redis:
+// Command console measures the cost that the pages of package console have for a Redis:
 //
 //	go run ./console
 //
