@@ -33,11 +33,12 @@ func (c *changes) changeLetters(ctx context.Context, j *job, o *order) (string, 
 	return plural(s.Done, "dead letter") + " " + what, nil
 }
 
-// filter returns the filter of an order. A letter matches as the pages show it.
+// filter returns the filter of the letters that an order takes.
 func (c *changes) filter(o *order) deadletter.Filter {
-	return deadletter.Filter{From: o.from, Place: o.Place, Before: o.before, Match: func(l *deadletter.Letter) bool {
-		e := c.redact.Of(o.Topic, l.Stored())
-		return o.search.matches(&e)
+	return deadletter.Filter{From: o.from, Place: o.Place, Match: func(l *deadletter.Letter) bool {
+		m := l.Stored()
+		_, ok := o.takes(c.redact, &m)
+		return ok
 	}}
 }
 

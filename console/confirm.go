@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/pages"
@@ -117,14 +116,12 @@ func (b *browser) count(ctx context.Context, o *order) (*tally, error) {
 }
 
 func (t *tally) add(b *browser, o *order, m *backend.Message) {
-	e := b.redact.EventOf(m)
-	why, dead := eventbus.DeadLetterOf(&e)
-	switch {
-	case !dead, o.Place != "" && o.Place != m.Position, !o.before.IsZero() && !why.LastAttempt.Before(o.before), !o.search.matches(&e):
+	l, ok := o.takes(b.redact, m)
+	if !ok {
 		return
 	}
 	t.N++
-	if why.Redriven >= mostRedrives {
+	if l.stored.Redriven >= mostRedrives {
 		t.Looping++
 	}
 }

@@ -100,12 +100,11 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		e := c.redact.EventOf(m)
-		why, ok := eventbus.DeadLetterOf(&e)
+		l, ok := letterOf(c.redact, m)
 		if !ok {
 			return nil, wrong("the event is no dead letter")
 		}
-		return &editPage{Topic: o.Topic, Order: o, Draft: draftOf(&e, why.Topic)}, nil
+		return &editPage{Topic: o.Topic, Order: o, Draft: draftOf(&l.event, l.stored.Topic)}, nil
 	})
 	if err != nil {
 		c.fail(w, r, "Edit a dead letter", err)
@@ -121,8 +120,9 @@ var errSealed = errors.New("the payload of this event cannot be edited")
 // editing returns the function that changes the event of a letter as the form of an order says.
 func (c *changes) editing(o *order) func(*backend.Message, *deadletter.Letter) error {
 	return func(m *backend.Message, l *deadletter.Letter) error {
-		stored := c.redact.Of(o.Topic, l.Stored())
-		shown := draftOf(&stored, l.Topic)
+		stored := l.Stored()
+		event := c.redact.EventOf(&stored)
+		shown := draftOf(&event, l.Topic)
 		if err := shown.apply(m, o.edited); err != nil {
 			return err
 		}
