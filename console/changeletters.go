@@ -12,13 +12,14 @@ import (
 
 // changeLetters redrives or discards dead letters, or edits one.
 func (c *changes) changeLetters(ctx context.Context, j *job, o *order) (string, error) {
-	t, err := deadletter.Open(c.backend, o.Topic)
+	b := bound(c.backend)
+	t, err := deadletter.Open(b, o.Topic)
 	if err != nil {
 		return "", err
 	}
 	what := "discarded"
 	if o.Verb == Discard {
-		err = c.discard(ctx, j, o, t)
+		err = c.discard(ctx, j, o, t, b)
 	} else {
 		what = "redriven"
 		err = c.redrive(ctx, j, o, t)
@@ -85,8 +86,8 @@ func left(r *deadletter.Report) string {
 
 const discardBatch = 100 // letters of one call
 
-// discard removes letters for good.
-func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.Topic) error {
+// discard removes letters of t, which is in b, for good.
+func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.Topic, b backend.Backend) error {
 	most := discardBatch
 	if o.rate > 0 {
 		most = max(1, min(most, int(o.rate)))
@@ -100,7 +101,7 @@ func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.T
 		if len(places) == 0 {
 			return nil
 		}
-		if err := backend.Remove(ctx, c.backend, o.Topic, places); err != nil {
+		if err := backend.Remove(ctx, b, o.Topic, places); err != nil {
 			return err
 		}
 		done += len(places)
