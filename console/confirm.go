@@ -20,6 +20,8 @@ type confirmPage struct {
 	Lost  string // the unsettled events of a group
 	Parts int    // the partitions of the group's topic; 0: none
 	Back  string // URL
+
+	Once time.Duration // how long the backend knows a redriven event again; 0: not at all
 }
 
 // A tally counts the letters that a change would meet.
@@ -51,7 +53,7 @@ func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = c.changes.supports(o.Verb)
 	}
-	body := &confirmPage{Order: o}
+	body := &confirmPage{Order: o, Once: backend.LimitsOf(c.backend).OnceWindow}
 	if err == nil {
 		err = c.dryRun(r.Context(), body)
 	}
