@@ -351,6 +351,42 @@ func TestChangeAGroupWithPartitions(t *testing.T) {
 	})
 }
 
+// The inner topics of a topic with partitions are no way around its rules, nor around Allow.
+func TestGroupsOfInnerTopicsAreNotChanged(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		require.NoError(t, partition.Agree(t.Context(), m, "parts", 2))
+		attach(t, m, "other.partition-0", "g")
+		h := change(t, m, console.Options{})
+		_, fields := h.open("confirm?verb=delete-group&topic=other.partition-0&name=g").form("confirm")
+		for _, topic := range []string{partition.Topic("parts", 0), partition.OwnersTopic("parts"), partition.MembersTopic("parts")} {
+			attach(t, m, topic, "g")
+			numbered(t, m, topic, 1)
+			for _, verb := range []string{"delete-group", "reset", "pause"} {
+				if verb != "pause" {
+					code, body := h.answer("confirm?to=latest&name=g&verb=" + verb + "&topic=" + topic)
+					require.Equal(t, 400, code)
+					require.Contains(t, parse(t, body).text, "change the group there")
+				}
+				fields.Set("topic", topic)
+				fields.Set("verb", verb)
+				fields.Set("to", "latest")
+				w := h.send(h.post(fields))
+				require.Contains(t, h.open(w.Header().Get("Location")).text, "change the group there", "%s of %s", verb, topic)
+			}
+			stats, err := m.Stats(t.Context(), topic, "g")
+			require.NoError(t, err)
+			require.Equal(t, int64(1), stats.Lag)
+			pause, err := m.Paused(t.Context(), topic, "g")
+			require.NoError(t, err)
+			require.Zero(t, pause)
+		}
+		fields.Set("topic", "other.partition-0")
+		fields.Set("verb", "delete-group")
+		w := h.send(h.post(fields))
+		require.Contains(t, h.open(w.Header().Get("Location")).byID("result"), "is deleted", "the name alone makes no partition")
+	})
+}
+
 // A backend without a verb has no button, and the page says why.
 func TestButtonsOfABackendWithoutVerbs(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {

@@ -44,6 +44,9 @@ func (c *changes) changeGroup(ctx context.Context, j *job, o *order) (string, er
 // topicsOf returns the topics of the broker in which the group of an order is: the topic itself, or
 // its partitions.
 func (c *changes) topicsOf(ctx context.Context, o *order) (topics []string, err error) {
+	if err := c.refuseInner(ctx, o.Topic); err != nil {
+		return nil, err
+	}
 	n, err := operator.Partitions(ctx, c.backend, o.Topic)
 	if err != nil {
 		return nil, err
@@ -74,6 +77,20 @@ func (c *changes) topicsOf(ctx context.Context, o *order) (topics []string, err 
 		return nil, fmt.Errorf("no partition of %s has the group %q", o.Topic, o.Group)
 	}
 	return topics, nil
+}
+
+// refuseInner returns an error if topic is an inner one of a topic with partitions. There a change would
+// avoid the rules of fits, and Options.Allow, which judges by the name of the program's topic.
+func (c *changes) refuseInner(ctx context.Context, topic string) error {
+	whole := partition.Whole(topic)
+	if whole == "" {
+		return nil
+	}
+	n, err := operator.Partitions(ctx, c.backend, whole)
+	if err == nil && n > 0 {
+		err = wrong("%s is a part of %s, which has %d partitions: change the group there", topic, whole, n)
+	}
+	return err
 }
 
 // fits returns an error if a change cannot be one of n partitions together.

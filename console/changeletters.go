@@ -12,13 +12,14 @@ import (
 
 // changeLetters redrives or discards dead letters, or edits one.
 func (c *changes) changeLetters(ctx context.Context, j *job, o *order) (string, error) {
-	t, err := deadletter.Open(c.backend, o.Topic)
+	b := bound(c.backend)
+	t, err := deadletter.Open(b, o.Topic)
 	if err != nil {
 		return "", err
 	}
 	what := "discarded"
 	if o.Verb == Discard {
-		err = c.discard(ctx, j, o, t)
+		err = c.discard(ctx, j, o, t, b)
 	} else {
 		what = "redriven"
 		err = c.redrive(ctx, j, o, t)
@@ -33,11 +34,12 @@ func (c *changes) changeLetters(ctx context.Context, j *job, o *order) (string, 
 	return plural(s.Done, "dead letter") + " " + what, nil
 }
 
-// filter returns the filter of an order. A letter matches as the pages show it.
+// filter returns the filter of the letters that an order takes.
 func (c *changes) filter(o *order) deadletter.Filter {
-	return deadletter.Filter{From: o.from, Place: o.Place, Before: o.before, Match: func(l *deadletter.Letter) bool {
-		e := c.redact.Of(o.Topic, l.Stored())
-		return o.search.matches(&e)
+	return deadletter.Filter{From: o.from, Place: o.Place, Match: func(l *deadletter.Letter) bool {
+		m := l.Stored()
+		_, ok := o.takes(c.redact, &m)
+		return ok
 	}}
 }
 
@@ -84,8 +86,8 @@ func left(r *deadletter.Report) string {
 
 const discardBatch = 100 // letters of one call
 
-// discard removes letters for good.
-func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.Topic) error {
+// discard removes letters of t, which is in b, for good.
+func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.Topic, b backend.Backend) error {
 	most := discardBatch
 	if o.rate > 0 {
 		most = max(1, min(most, int(o.rate)))
@@ -99,7 +101,7 @@ func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.T
 		if len(places) == 0 {
 			return nil
 		}
-		if err := backend.Remove(ctx, c.backend, o.Topic, places); err != nil {
+		if err := backend.Remove(ctx, b, o.Topic, places); err != nil {
 			return err
 		}
 		done += len(places)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/pages"
@@ -21,6 +20,8 @@ type confirmPage struct {
 	Lost  string // the unsettled events of a group
 	Parts int    // the partitions of the group's topic; 0: none
 	Back  string // URL
+
+	Once time.Duration // how long the backend knows a redriven event again; 0: not at all
 }
 
 // A tally counts the letters that a change would meet.
@@ -52,7 +53,7 @@ func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = c.changes.supports(o.Verb)
 	}
-	body := &confirmPage{Order: o}
+	body := &confirmPage{Order: o, Once: backend.LimitsOf(c.backend).OnceWindow}
 	if err == nil {
 		err = c.dryRun(r.Context(), body)
 	}
@@ -117,14 +118,12 @@ func (b *browser) count(ctx context.Context, o *order) (*tally, error) {
 }
 
 func (t *tally) add(b *browser, o *order, m *backend.Message) {
-	e := b.redact.EventOf(m)
-	why, dead := eventbus.DeadLetterOf(&e)
-	switch {
-	case !dead, o.Place != "" && o.Place != m.Position, !o.before.IsZero() && !why.LastAttempt.Before(o.before), !o.search.matches(&e):
+	l, ok := o.takes(b.redact, m)
+	if !ok {
 		return
 	}
 	t.N++
-	if why.Redriven >= mostRedrives {
+	if l.stored.Redriven >= mostRedrives {
 		t.Looping++
 	}
 }

@@ -100,12 +100,11 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		e := c.redact.EventOf(m)
-		why, ok := eventbus.DeadLetterOf(&e)
+		l, ok := letterOf(c.redact, m)
 		if !ok {
 			return nil, wrong("the event is no dead letter")
 		}
-		return &editPage{Topic: o.Topic, Order: o, Draft: draftOf(&e, why.Topic)}, nil
+		return &editPage{Topic: o.Topic, Order: o, Draft: draftOf(&l.event, l.stored.Topic)}, nil
 	})
 	if err != nil {
 		c.fail(w, r, "Edit a dead letter", err)
@@ -121,8 +120,9 @@ var errSealed = errors.New("the payload of this event cannot be edited")
 // editing returns the function that changes the event of a letter as the form of an order says.
 func (c *changes) editing(o *order) func(*backend.Message, *deadletter.Letter) error {
 	return func(m *backend.Message, l *deadletter.Letter) error {
-		stored := c.redact.Of(o.Topic, l.Stored())
-		shown := draftOf(&stored, l.Topic)
+		stored := l.Stored()
+		event := c.redact.EventOf(&stored)
+		shown := draftOf(&event, l.Topic)
 		if err := shown.apply(m, o.edited); err != nil {
 			return err
 		}
@@ -143,28 +143,8 @@ func (d *draft) apply(m *backend.Message, v url.Values) error {
 	if kind := v.Get("type"); v.Has("type") && kind != d.Type {
 		set(m, typeHeader, kind)
 	}
-	for i := range len(d.Headers) + moreHeaders {
-		n := strconv.Itoa(i)
-		if !v.Has("name" + n) {
-			continue
-		}
-		var was eventbus.Header
-		if i < len(d.Headers) {
-			was = d.Headers[i]
-		}
-		now := eventbus.Header{Name: strings.TrimSpace(v.Get("name" + n)), Value: v.Get("value" + n)}
-		if now == was {
-			continue
-		}
-		if strings.HasPrefix(strings.ToLower(now.Name), letter.ReservedPrefix) || now.Name == typeHeader {
-			return fmt.Errorf("the name %q of a header is reserved", now.Name)
-		}
-		if now.Name != was.Name && was.Name != "" {
-			m.Headers.Del(was.Name)
-		}
-		if now.Name != "" {
-			m.Headers.Set(now.Name, now.Value)
-		}
+	if err := d.applyHeaders(m, v); err != nil {
+		return err
 	}
 	if text := lines(v.Get("payload")); v.Has("payload") && text != d.Payload {
 		if !d.Text {
@@ -173,6 +153,66 @@ func (d *draft) apply(m *backend.Message, v url.Values) error {
 		m.Payload = []byte(text)
 	}
 	return nil
+}
+
+// A headerEdit is one header as the form has shown it, and as it came back.
+type headerEdit struct{ was, now eventbus.Header }
+
+// headerEdits returns the headers that the visitor has changed, added or removed.
+func (d *draft) headerEdits(v url.Values) (all []headerEdit) {
+	for i := range len(d.Headers) + moreHeaders {
+		n := strconv.Itoa(i)
+		if !v.Has("name" + n) {
+			continue
+		}
+		e := headerEdit{now: eventbus.Header{Name: strings.TrimSpace(v.Get("name" + n)), Value: v.Get("value" + n)}}
+		if i < len(d.Headers) {
+			e.was = d.Headers[i]
+		}
+		if e.now != e.was {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// applyHeaders changes the headers of m. All removals come first, so that two headers can swap their
+// names. It refuses an edit that would remove a header which the visitor did not mean.
+func (d *draft) applyHeaders(m *backend.Message, v url.Values) error {
+	edits := d.headerEdits(v)
+	for _, e := range edits {
+		if strings.HasPrefix(strings.ToLower(e.now.Name), letter.ReservedPrefix) || e.now.Name == typeHeader {
+			return fmt.Errorf("the name %q of a header is reserved", e.now.Name)
+		}
+		if n := named(m.Headers, e.was.Name); e.was.Name != "" && n != 1 {
+			return fmt.Errorf("the event has %d headers with the name %q, and an edit needs one", n, e.was.Name)
+		}
+	}
+	for _, e := range edits {
+		if e.was.Name != "" && e.now.Name != e.was.Name {
+			m.Headers.Del(e.was.Name)
+		}
+	}
+	for _, e := range edits {
+		if e.now.Name == "" {
+			continue
+		}
+		if e.now.Name != e.was.Name && named(m.Headers, e.now.Name) > 0 {
+			return fmt.Errorf("two headers would have the name %q", e.now.Name)
+		}
+		m.Headers.Set(e.now.Name, e.now.Value)
+	}
+	return nil
+}
+
+// named returns how many headers have a name.
+func named(all eventbus.Headers, name string) (n int) {
+	for _, h := range all {
+		if h.Name == name {
+			n++
+		}
+	}
+	return n
 }
 
 func set(m *backend.Message, name, value string) {

@@ -259,3 +259,29 @@ func TestJobEndsWithTheBackend(t *testing.T) {
 		require.Equal(t, "failed", h.open("jobs").cells("Changes")[0]["State"])
 	})
 }
+
+// A forgetful backend has another time in which it knows an event again.
+type forgetful struct {
+	*meter
+	once time.Duration
+}
+
+func (f forgetful) Limits() backend.Limits {
+	l := f.meter.Limits()
+	l.OnceWindow = f.once
+	return l
+}
+
+// The page that asks says how long no event is handled twice on this backend.
+func TestConfirmNamesTheOnceWindow(t *testing.T) {
+	for once, want := range map[time.Duration]string{
+		5 * time.Minute: "Redriven again within 5m0s its event is not handled twice",
+		0:               "Redriven again, at most 100 events are handled twice.",
+	} {
+		inBubble(t, func(t *testing.T, m *meter) {
+			letters(t, m, 1)
+			ask := change(t, forgetful{m, once}, console.Options{}).open("confirm?verb=redrive&topic=orders.dlq")
+			require.Contains(t, ask.text, want)
+		})
+	}
+}

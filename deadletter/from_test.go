@@ -71,7 +71,7 @@ func TestStoredIsTheLetterOfAReader(t *testing.T) {
 		require.NoError(t, err)
 		for l, err := range s.letters.All(t.Context(), deadletter.Filter{}) {
 			require.NoError(t, err)
-			require.Equal(t, eventbus.EventOf(&ms[0]), l.Stored())
+			require.Equal(t, ms[0], l.Stored())
 		}
 	})
 }

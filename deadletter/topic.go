@@ -65,9 +65,9 @@ func newLetter(m *backend.Message) (*Letter, bool) {
 	return &Letter{DeadLetter: why, Event: eventbus.EventOf(letter.Event(m)), Place: m.Position, message: m}, true
 }
 
-// Stored returns the letter as a reader of the dead-letter topic gets it: the event with the
-// headers that say why it failed. It shares the payload and the headers of the letter.
-func (l *Letter) Stored() eventbus.Event { return eventbus.EventOf(l.message) }
+// Stored returns the letter as a reader of the dead-letter topic gets it: the message with the
+// headers that say why its event failed. It shares the payload and the headers of the letter.
+func (l *Letter) Stored() backend.Message { return *l.message }
 
 // A Filter chooses the letters that match all of its fields. A zero field matches all
 // letters.

@@ -25,12 +25,8 @@ func topicOf(m *backend.Message) string {
 
 // EventOf returns the event that m stores, redacted. After a panic of r the event has only its
 // position.
-func (r Redact) EventOf(m *backend.Message) eventbus.Event {
-	return r.Of(topicOf(m), eventbus.EventOf(m))
-}
-
-// Of returns an event of topic, redacted as by EventOf.
-func (r Redact) Of(topic string, stored eventbus.Event) (e eventbus.Event) {
+func (r Redact) EventOf(m *backend.Message) (e eventbus.Event) {
+	stored := eventbus.EventOf(m)
 	if r == nil {
 		return stored
 	}
@@ -41,7 +37,7 @@ func (r Redact) Of(topic string, stored eventbus.Event) (e eventbus.Event) {
 	}()
 	e = stored
 	e.Headers = slices.Clone(e.Headers)
-	r(topic, &e)
+	r(topicOf(m), &e)
 	e.Position = stored.Position
 	return e
 }

@@ -1,0 +1,96 @@
+package console_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/console"
+	"github.com/seed41896749/eventbus/internal/letter"
+)
+
+// editable publishes a letter of billing with some headers.
+func editable(t testing.TB, m *meter, more ...eventbus.Header) {
+	t.Helper()
+	attach(t, m, "orders", "billing")
+	headers := append(backend.Headers{
+		{Name: letter.Reason, Value: "exhausted"},
+		{Name: letter.Group, Value: "billing"},
+		{Name: letter.Topic, Value: "orders"},
+		{Name: letter.ID, Value: "e-1"},
+	}, more...)
+	require.NoError(t, m.Publish(t.Context(), []*backend.Message{{Topic: "orders.dlq", ID: "l", Payload: []byte("{}"), Headers: headers}}))
+}
+
+// An edit of headers loses none of them: names can be swapped, and given on.
+func TestEditHeaders(t *testing.T) {
+	for name, row := range map[string]struct {
+		edit []string // fields of the form, in which aa is the first header
+		want map[string]string
+	}{
+		"swap the names":             {[]string{"name0", "bb", "name1", "aa"}, map[string]string{"bb": "1", "aa": "2"}},
+		"take the name of a removed": {[]string{"name0", "bb", "name1", ""}, map[string]string{"aa": "", "bb": "1"}},
+		"take a name that moves on":  {[]string{"name0", "bb", "name1", "cc"}, map[string]string{"aa": "", "bb": "1", "cc": "2"}},
+		"change a value":             {[]string{"value1", "3"}, map[string]string{"aa": "1", "bb": "3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, m *meter) {
+				editable(t, m, eventbus.Header{Name: "aa", Value: "1"}, eventbus.Header{Name: "bb", Value: "2"})
+				h := change(t, m, console.Options{})
+				p := h.submit(h.submit(h.letter("orders.dlq", 0), "edit"), "edit", row.edit...)
+				require.Equal(t, "1 dead letter redriven", p.byID("result"), p.text)
+				got := last(t, m, "orders")
+				for name, want := range row.want {
+					require.Equal(t, want, got.Headers.Get(name), name)
+				}
+			})
+		})
+	}
+}
+
+// An edit that would remove a header which the visitor did not mean is refused, and the letter stays.
+func TestEditRefusesToLoseAHeader(t *testing.T) {
+	for name, row := range map[string]struct {
+		headers []eventbus.Header
+		redact  func(string, *eventbus.Event)
+		edit    []string
+		why     string
+	}{
+		"renamed to another one": {[]eventbus.Header{{Name: "aa"}, {Name: "bb"}}, nil, []string{"name0", "bb"}, `two headers would have the name "bb"`},
+		"added twice":            {nil, nil, []string{"name0", "cc", "name1", "cc"}, `two headers would have the name "cc"`},
+		"stored twice": {
+			[]eventbus.Header{{Name: "aa", Value: "1"}, {Name: "aa", Value: "2"}}, nil,
+			[]string{"value1", "3"},
+			`the event has 2 headers with the name "aa"`,
+		},
+		"of another name than it is stored": {
+			[]eventbus.Header{{Name: "aa", Value: "1"}},
+			func(_ string, e *eventbus.Event) {
+				if e.Headers.Get("aa") != "" {
+					e.Headers.Del("aa")
+					e.Headers.Set("zz", "1")
+				}
+			},
+			[]string{"value0", "3"},
+			`the event has 0 headers with the name "zz"`,
+		},
+		"hidden": {
+			[]eventbus.Header{{Name: "aa", Value: "1"}},
+			func(_ string, e *eventbus.Event) { e.Headers.Del("aa") },
+			[]string{"name0", "aa", "value0", "3"},
+			`two headers would have the name "aa"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, m *meter) {
+				editable(t, m, row.headers...)
+				h := change(t, m, console.Options{Redact: row.redact})
+				p := h.submit(h.submit(h.letter("orders.dlq", 0), "edit"), "edit", row.edit...)
+				require.Contains(t, p.byID("left"), row.why)
+				require.Len(t, ids(t, m, "orders.dlq"), 1)
+			})
+		})
+	}
+}

@@ -1,0 +1,38 @@
+package console
+
+import (
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/figures"
+)
+
+// A shownLetter is a dead letter of which a visitor can order a change.
+type shownLetter struct {
+	event  eventbus.Event      // as the pages show it
+	stored eventbus.DeadLetter // of the letter as it is stored, so that Redact moves no bound
+}
+
+// letterOf returns the letter that m stores. It reports false if m is no dead letter, and if the pages
+// do not show m as one.
+func letterOf(r figures.Redact, m *backend.Message) (l shownLetter, ok bool) {
+	event := eventbus.EventOf(m)
+	if l.stored, ok = eventbus.DeadLetterOf(&event); !ok {
+		return l, false
+	}
+	l.event = r.EventOf(m)
+	_, ok = eventbus.DeadLetterOf(&l.event)
+	return l, ok
+}
+
+// takes returns the letter that m stores, if the order changes it. The page that asks counts the
+// letters by takes, and the change chooses them by it.
+func (o *order) takes(r figures.Redact, m *backend.Message) (l shownLetter, ok bool) {
+	if o.Place != "" && o.Place != m.Position {
+		return l, false
+	}
+	l, ok = letterOf(r, m)
+	if !ok || !o.before.IsZero() && !l.stored.LastAttempt.Before(o.before) {
+		return l, false
+	}
+	return l, o.search.matches(&l.event)
+}
