@@ -7,10 +7,15 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// callTime is the longest time of one call for a change of letters. A call that takes longer counts as a
-// broker that is away. A redrive makes three calls between two attempts to store an event. So with a
-// minute of waiting the attempts are less than the two minutes apart in which brokers know an event again.
-const callTime = 10 * time.Second
+const (
+	// callTime is the longest time of one call for a change of letters. A call that takes longer
+	// counts as a broker that is away.
+	callTime = 10 * time.Second
+
+	// onceMargin is the part of the OnceWindow in which a redrive does not begin again. It then reads,
+	// lists groups and publishes, and the last of these calls has to be in the window.
+	onceMargin = 4 * callTime
+)
 
 // A bounded backend ends each call for a change of letters after callTime. A driver may have no bound of
 // its own for a context with a deadline, and the context of a job has one of hours.

@@ -57,7 +57,7 @@ func (c *changes) redrive(ctx context.Context, j *job, o *order, t *deadletter.T
 		r.Edit = c.editing(o)
 	}
 	before := 0
-	return j.patiently(ctx, min(awayTime, backend.LimitsOf(c.backend).OnceWindow/2), func(ctx context.Context) error {
+	return j.patiently(ctx, min(awayTime, backend.LimitsOf(c.backend).OnceWindow-onceMargin), func(ctx context.Context) error {
 		r.Progress = func(now deadletter.Report) { j.progress(before+now.Redriven, left(&now)) }
 		report, err := t.Redrive(ctx, r)
 		before += report.Redriven

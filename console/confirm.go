@@ -84,7 +84,7 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 	if o.Place == "" {
 		o.before = time.Now().UTC() // a letter of a later failure is none that the visitor has seen
 	}
-	key := strings.Join([]string{"count", o.Topic, string(o.from), o.Place, o.search.values().Encode()}, "\x00")
+	key := strings.Join([]string{"count", o.Topic, string(o.from), o.Place, o.seen, o.search.values().Encode()}, "\x00")
 	p.Tally, err = reading(ctx, c.readings, key, func(ctx context.Context) (*tally, error) { return c.browse(o.Topic).count(ctx, o) })
 	if err == nil {
 		o.found = p.Tally.String()

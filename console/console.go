@@ -41,7 +41,8 @@ type Options struct {
 	// it. A lifecycle record is an event of the topic with ".lifecycle". Redact may change all fields
 	// except Position, and replace the payload. It must not change the bytes of the payload. A dead
 	// letter has its error in a header, [eventbus.DeadLetter] names it. Redact is called from several
-	// goroutines. If it panics, the event is shown without its fields. Nil: all is shown.
+	// goroutines, and must give the same result for the same event. If it panics, the event is shown
+	// without its fields. Nil: all is shown.
 	Redact func(topic string, e *eventbus.Event)
 
 	// Allow decides whether the visitor of a request may do an Action. An error refuses it. The visitor

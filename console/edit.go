@@ -104,6 +104,7 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			return nil, wrong("the event is no dead letter")
 		}
+		o.seen = seen(&l.event)
 		return &editPage{Topic: o.Topic, Order: o, Draft: draftOf(&l.event, l.stored.Topic)}, nil
 	})
 	if err != nil {

@@ -94,3 +94,27 @@ func TestEditRefusesToLoseAHeader(t *testing.T) {
 		})
 	}
 }
+
+// A form of one letter changes no other letter that is at its position later, and none that is shown otherwise.
+func TestFormOfALetterThatIsAnotherNow(t *testing.T) {
+	for _, verb := range []string{"redrive", "edit", "discard"} {
+		t.Run(verb, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, m *meter) {
+				editable(t, m)
+				now := "one"
+				h := change(t, m, console.Options{Redact: func(_ string, e *eventbus.Event) { e.Payload = []byte(now) }})
+				p := h.letter("orders.dlq", 0)
+				id := verb
+				switch verb {
+				case "edit":
+					p = h.submit(p, "edit")
+				case "discard":
+					p, id = h.submit(p, "discard"), "confirm"
+				}
+				now = "two"
+				require.Equal(t, "no dead letter matches any more", h.submit(p, id).byID("result"))
+				require.Len(t, ids(t, m, "orders.dlq"), 1)
+			})
+		})
+	}
+}

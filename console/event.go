@@ -26,6 +26,7 @@ type eventPage struct {
 	URL     string
 	From    backend.Start // a place before a dead letter
 	At      string        // its position
+	Seen    string        // of a dead letter, see seen
 	Trace   trace         // zero: the event has none
 }
 
@@ -109,7 +110,7 @@ func newEventPage(topic string, e *eventbus.Event, f form) *eventPage {
 	p := &eventPage{Topic: topic, Event: *e, Payload: show(e.Payload, f, e.ContentType), Trace: trace{ID: traceID(e.Headers)}}
 	p.Event.Payload, p.Event.Headers = nil, nil
 	if why, ok := eventbus.DeadLetterOf(e); ok {
-		p.Letter = &why
+		p.Letter, p.Seen = &why, seen(e)
 		if why.Stack != "" {
 			p.Stack = strings.Split(cutText(why.Stack), " | ")
 		}
@@ -139,7 +140,7 @@ func cutText(s string) string {
 
 // Fields returns the fields of a form that names the dead letter.
 func (p *eventPage) Fields() url.Values {
-	return url.Values{"topic": {p.Topic}, "from": {string(p.From)}, "at": {p.At}}
+	return url.Values{"topic": {p.Topic}, "from": {string(p.From)}, "at": {p.At}, "seen": {p.Seen}}
 }
 
 // Expires returns when the event expires; zero: never.

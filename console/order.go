@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
@@ -18,6 +19,7 @@ type order struct {
 	Action
 	search search
 	from   backend.Start // where the letters begin
+	seen   string        // of the letter at Place, see seen; empty: not known
 	before time.Time     // letters whose last attempt is before; zero: all
 	rate   float64       // letters per second; 0: no bound
 	found  string        // how many letters the page before has counted
@@ -95,6 +97,9 @@ func (o *order) ofLetters(v url.Values) error {
 			}
 		}
 	}
+	if o.seen = v.Get("seen"); len(o.seen) > 2*sha256.Size {
+		return wrong("the letter is named by too long a text")
+	}
 	if o.Verb == Edit {
 		if o.Place == "" {
 			return wrong("only one letter can be edited at a time")
@@ -139,6 +144,7 @@ func (o *order) Values() url.Values {
 	set("from", string(o.from))
 	set("at", o.Place)
 	set("found", o.found)
+	set("seen", o.seen)
 	if !o.before.IsZero() {
 		v.Set("before", o.before.Format(time.RFC3339Nano))
 	}

@@ -1,6 +1,10 @@
 package console
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/figures"
@@ -24,6 +28,13 @@ func letterOf(r figures.Redact, m *backend.Message) (l shownLetter, ok bool) {
 	return l, ok
 }
 
+// seen returns a text that is another one if the pages show another letter, or this one otherwise. The
+// form of one letter has it, because a position can have another letter when the form comes back.
+func seen(e *eventbus.Event) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []any{e.ID, e.Type, e.Key, e.Headers, e.Payload}))
+	return hex.EncodeToString(sum[:])
+}
+
 // takes returns the letter that m stores, if the order changes it. The page that asks counts the
 // letters by takes, and the change chooses them by it.
 func (o *order) takes(r figures.Redact, m *backend.Message) (l shownLetter, ok bool) {
@@ -31,6 +42,9 @@ func (o *order) takes(r figures.Redact, m *backend.Message) (l shownLetter, ok b
 		return l, false
 	}
 	l, ok = letterOf(r, m)
+	if ok && o.seen != "" && o.seen != seen(&l.event) {
+		return l, false
+	}
 	if !ok || !o.before.IsZero() && !l.stored.LastAttempt.Before(o.before) {
 		return l, false
 	}
