@@ -37,7 +37,7 @@ const (
 func draftOf(e *eventbus.Event, of string) *draft {
 	d := &draft{Type: value(e.Type), Key: value(e.Key)}
 	_, _, d.Fixed = partition.Cut(of)
-	for _, h := range letter.Original(&backend.Message{Headers: e.Headers}) {
+	for _, h := range sorted(letter.Original(&backend.Message{Headers: e.Headers})) {
 		if len(d.Headers) < mostEdited {
 			d.Headers = append(d.Headers, eventbus.Header{Name: value(h.Name), Value: value(h.Value)})
 		}

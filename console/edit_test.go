@@ -61,7 +61,8 @@ func TestEditRefusesToLoseAHeader(t *testing.T) {
 		"renamed to another one": {[]eventbus.Header{{Name: "aa"}, {Name: "bb"}}, nil, []string{"name0", "bb"}, `two headers would have the name "bb"`},
 		"added twice":            {nil, nil, []string{"name0", "cc", "name1", "cc"}, `two headers would have the name "cc"`},
 		"stored twice": {
-			[]eventbus.Header{{Name: "aa", Value: "1"}, {Name: "aa", Value: "2"}}, nil,
+			[]eventbus.Header{{Name: "aa", Value: "1"}, {Name: "aa", Value: "2"}},
+			nil,
 			[]string{"value1", "3"},
 			`the event has 2 headers with the name "aa"`,
 		},

@@ -1,9 +1,12 @@
 package console
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
@@ -31,8 +34,17 @@ func letterOf(r figures.Redact, m *backend.Message) (l shownLetter, ok bool) {
 // seen returns a text that is another one if the pages show another letter, or this one otherwise. The
 // form of one letter has it, because a position can have another letter when the form comes back.
 func seen(e *eventbus.Event) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []any{e.ID, e.Type, e.Key, e.Headers, e.Payload}))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []any{e.ID, e.Type, e.Key, sorted(e.Headers), e.Payload}))
 	return hex.EncodeToString(sum[:])
+}
+
+// sorted returns headers by name. Their order has no meaning, and differs between two reads.
+func sorted(all eventbus.Headers) eventbus.Headers {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b eventbus.Header) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Value, b.Value))
+	})
+	return all
 }
 
 // takes returns the letter that m stores, if the order changes it. The page that asks counts the
