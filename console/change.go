@@ -19,6 +19,7 @@ type changes struct {
 	backend backend.Backend
 	redact  figures.Redact
 	shared  *shared // results of readings, which a change makes old
+	sampler *figures.Sampler
 	allow   func(*http.Request, Action) error
 	name    func(*http.Request) string
 	logger  *slog.Logger
@@ -28,12 +29,12 @@ type changes struct {
 }
 
 // newChanges returns nil if no change is allowed.
-func newChanges(b backend.Backend, s *shared, o *Options) *changes {
+func newChanges(b backend.Backend, s *shared, f *figures.Sampler, o *Options) *changes {
 	if o.Allow == nil {
 		return nil
 	}
 	c := &changes{
-		backend: b, redact: o.Redact, shared: s,
+		backend: b, redact: o.Redact, shared: s, sampler: f,
 		allow: o.Allow, name: o.Who, logger: o.Logger, origin: http.NewCrossOriginProtection(), tokens: newTokens(), jobs: new(jobs),
 	}
 	if c.name == nil {

@@ -85,6 +85,22 @@ func TestTheWayBackKeepsTheFilter(t *testing.T) {
 	})
 }
 
+// The letters of a topic are counted anew after a change, and a count is as old as its beginning.
+func TestAChangeIsCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		shop(t, m)
+		h := change(t, m, console.Options{})
+		h.open("letters?topic=orders.dlq")
+		time.Sleep(10 * time.Second)
+		require.Contains(t, h.open("letters?topic=orders.dlq").text, "4 dead letters, counted 1")
+		for range 3 {
+			h.submit(h.submit(h.letter("orders.dlq", 0), "discard"), "confirm")
+		}
+		time.Sleep(3 * time.Second)
+		require.Contains(t, h.open("letters?topic=orders.dlq").text, "1 dead letter, counted ")
+	})
+}
+
 // The page asks before it discards, and a dry run changes nothing.
 func TestDiscardOne(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {

@@ -105,7 +105,7 @@ func Handler(b backend.Backend, o Options) http.Handler {
 		readings: newReadings(b, &o), traces: o.TraceURL, pages: parsePages(),
 		sampler: figures.NewSampler(b, figures.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
 	}
-	c.changes = newChanges(b, c.shared, &o)
+	c.changes = newChanges(b, c.shared, c.sampler, &o)
 	routes := map[string]http.HandlerFunc{
 		"":          c.overview,
 		"group":     c.group,

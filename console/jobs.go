@@ -122,6 +122,9 @@ func (c *changes) begin(r *http.Request, o *order) (*job, error) {
 		defer cancel()
 		j.work(ctx, func(ctx context.Context) (string, error) { return c.change(ctx, j, o) })
 		c.shared.drop()
+		if !o.Verb.onGroup() {
+			c.sampler.Changed(o.Topic)
+		}
 		c.ended(ctx, j)
 	}()
 	return j, nil

@@ -17,7 +17,7 @@ type Letters struct {
 	More    bool   // there may be more, because the count goes on or has reached its bound
 	Unknown bool   // the backend cannot be read, so nothing is known
 	Classes []Class
-	Counted time.Time // when the count ended, or the present time of one that goes on
+	Counted time.Time // when the count began; letters that were removed since then may be in it
 }
 
 // String returns the number as text, such as "12", "12 or more" or "unknown".
@@ -106,8 +106,8 @@ func (k Kind) clone() Kind {
 }
 
 // letters returns the present counts, the class with most letters first.
-func (c *census) letters(topic string, more bool, now time.Time) *Letters {
-	l := &Letters{Topic: topic, N: c.n, More: more, Counted: now, Classes: make([]Class, 0, len(c.classes))}
+func (c *census) letters(topic string, more bool, began time.Time) *Letters {
+	l := &Letters{Topic: topic, N: c.n, More: more, Counted: began, Classes: make([]Class, 0, len(c.classes))}
 	for _, k := range c.classes {
 		l.Classes = append(l.Classes, *k)
 	}

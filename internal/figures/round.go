@@ -240,8 +240,12 @@ func (r *round) each(n int, f func(i int) error) error {
 func (r *round) count(ctx context.Context) (map[string]*Letters, error) {
 	names := r.letterTopics()
 	m, found := &r.memory, map[string]*Letters{}
+	r.mu.Lock()
+	changed := r.changed
+	r.changed = nil
+	r.mu.Unlock()
 	for name := range m.tallies {
-		if !slices.Contains(names, name) {
+		if !slices.Contains(names, name) || slices.Contains(changed, name) {
 			delete(m.tallies, name)
 		}
 	}

@@ -3,6 +3,7 @@ package figures
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ type Sampler struct {
 	fresh   bool                 // latest is of the present run
 	taken   chan struct{}        // closed when a round ends
 	wanted  map[string]time.Time // topics whose letters are counted, and when they were asked for
+	changed []string             // topics whose letters are to be counted anew
 }
 
 // NewSampler returns a sampler of b. It asks nothing before the first Look.
@@ -112,6 +114,15 @@ func (s *Sampler) Want(topic string) bool {
 	}
 	s.wanted[topic] = now
 	return true
+}
+
+// Changed says that letters of a topic were removed. The next round begins their count anew.
+func (s *Sampler) Changed(topic string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.changed, topic) {
+		s.changed = append(s.changed, topic)
+	}
 }
 
 // run takes rounds until nobody looks.

@@ -44,17 +44,17 @@ func (t *tally) step(ctx context.Context, b backend.Backend, timeout time.Durati
 		ms, err := read.Next(ctx, pages.MostPage)
 		switch {
 		case errors.Is(err, pages.ErrSpent):
-			return t.show(now), nil
+			return t.show(), nil
 		case errors.Is(err, backend.ErrGone): // the topic is new, or was deleted
 			*t = tally{topic: t.topic, redact: t.redact, began: now, whole: true, count: census{classes: map[Kind]*Class{}}}
-			return t.show(now), nil
+			return t.show(), nil
 		case errors.Is(err, errors.ErrUnsupported):
 			return &Letters{Topic: t.topic, Unknown: true, Counted: now}, nil
 		case err != nil:
 			return nil, err
 		case len(ms) == 0:
 			t.whole = true
-			return t.show(now), nil
+			return t.show(), nil
 		}
 		t.whole = false // until an empty page
 		for i := range ms {
@@ -63,13 +63,13 @@ func (t *tally) step(ctx context.Context, b backend.Backend, timeout time.Durati
 		t.from = read.From
 		t.full = t.count.n >= mostLetters || t.count.bytes >= mostLetterBytes
 	}
-	return t.show(now), nil
+	return t.show(), nil
 }
 
 // show returns the result of the present count, or of the one before until the present one is over.
-func (t *tally) show(now time.Time) *Letters {
+func (t *tally) show() *Letters {
 	if t.whole || t.full || t.shown == nil || t.shown.More {
-		t.shown = t.count.letters(t.topic, !t.whole, now)
+		t.shown = t.count.letters(t.topic, !t.whole, t.began)
 	}
 	return t.shown
 }

@@ -115,7 +115,7 @@ const calling = time.Minute // how long the rounds of the figures may take after
 func (r *run) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.For+calling)
 	defer cancel()
-	sampler := figures.NewSampler(r.backend, figures.Options{Interval: min(r.For, time.Second), Behind: r.Late, Stuck: r.Late})
+	sampler := figures.NewSampler(r.backend, figures.Options{Interval: min(r.For, time.Second), Behind: r.Late, Stuck: max(r.Late, figures.Still)})
 	began, rounds, last := time.Now(), 0, time.Time{}
 	for ctx.Err() == nil && (rounds < 2 || time.Since(began) < r.For) {
 		s := sampler.Look(ctx)
