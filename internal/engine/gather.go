@@ -55,7 +55,7 @@ func (g *gatherer) look(ctx context.Context) {
 	switch {
 	case err != nil && (passes(err) || ask.Err() != nil): // the next look may succeed
 	case err != nil, stats.Unacked == backend.Unknown:
-		b.Uncounted(a.book)
+		a.book.Uncounted()
 	default:
 		b.Outstanding(a.book, int(stats.Unacked))
 	}

@@ -184,7 +184,7 @@ func TestGatherIsBounded(t *testing.T) {
 
 	m, s, arrives = gathering(t)
 	m.Outstanding(s, 1)
-	m.Uncounted(s)
+	s.Uncounted()
 	arrives("k", "1", false)
 	require.False(t, s.Gathers())
 }

@@ -67,7 +67,7 @@ func (x *intake) Outstanding(s *Source, n int) {
 }
 
 // Uncounted notes that the broker does not tell how many messages of s are outstanding.
-func (x *intake) Uncounted(s *Source) { s.counted = false }
+func (s *Source) Uncounted() { s.counted = false }
 
 // unsettled reports whether the broker certainly has not settled the message of h.
 func (h *Hold) unsettled() bool {
