@@ -66,9 +66,19 @@ func onBrokers(t *testing.T, test func(t *testing.T, b broker)) {
 	}
 }
 
-// onEach runs a test on a bench in memory and on one for each kind of broker, at the same time as other
-// tests.
+// onEach runs a test on a bench in memory and on one for each kind of broker. Tables have ages in
+// seconds, so tests of them have the machine to themselves.
 func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
+	t.Run("memory", func(t *testing.T) { test(t, newBench(t)) })
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			test(t, &bench{t: t, b: openBackend(t, k.driver, k.start(t).URL())})
+		})
+	}
+}
+
+// onEachAtOnce is onEach for tests that wait for a long time: the benches run at the same time.
+func onEachAtOnce(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Parallel()
 	t.Run("memory", func(t *testing.T) { t.Parallel(); test(t, newBench(t)) })
 	for _, k := range kinds {

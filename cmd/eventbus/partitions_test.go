@@ -49,7 +49,7 @@ func (b *bench) owners() (rows []survey.Owner) {
 // A topic with partitions is one line of each table, with sums. Its inner topics are shown with
 // --all, and its members with --owners.
 func TestTablesOfPartitions(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		one, endOne := b.divided(4)
 		two, endTwo := b.divided(4)
 		first, second := b.joins(one), b.joins(two)
@@ -118,7 +118,7 @@ func TestTablesShowEventsOutsidePartitions(t *testing.T) {
 // An operator gives a topic more partitions and fewer. All that would lose events or their order is
 // refused before, and programs with the old number get both numbers.
 func TestTopicsSetPartitions(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		set := func(n string, more ...string) result {
 			return b.run("", append([]string{"topics", "set", "orders", "--partitions", n}, more...)...)
 		}
