@@ -149,9 +149,9 @@ func (x *teller) carryOut(effects []ledger.Effect) {
 			s.tellLost(e.Hold, e.Run, e.Running, e.Err)
 		case ledger.Stuck:
 			tell(s.notifier.later.Stuck, observer.Stuck{About: s.aboutHold(e.Hold, e.Run), Running: e.For})
-			s.tellStuck()
-		case ledger.Unstuck:
-			s.tellStuck()
+			s.tellBook()
+		case ledger.Unstuck, ledger.Crowded:
+			s.tellBook()
 		case ledger.Extend:
 			s.keeper.wake()
 		case ledger.EndRead:
@@ -161,8 +161,6 @@ func (x *teller) carryOut(effects []ledger.Effect) {
 		case ledger.Emptied:
 			f := attachmentIn(e.Source).feed
 			f.empty.Do(func() { close(f.emptied) })
-		case ledger.Crowded:
-			s.tellCrowded(e.Running)
 		}
 	}
 	for len(back) > 0 {
@@ -182,24 +180,23 @@ const parkedPerPlace = 16
 // the constant of package ledger, for a text.
 const stuckAfter = 5 * time.Second
 
-// tellStuck begins or ends the trouble allStuck: as many handlers as Concurrency allows, or
-// more, have run for too long. Spare workers run in their place.
-func (x *teller) tellStuck() {
+// tellBook begins or ends the troubles that follow from the ledger. allStuck: as many handlers as
+// Concurrency allows, or more, have run for too long, and spare workers run in their place. crowded:
+// too many events wait without a place. Effects are carried out in any order, so tellBook reads
+// the ledger, and one call does so at a time.
+func (x *teller) tellBook() {
 	s := x.sub
-	s.book.lock()
-	n, most := s.book.Stats().Stuck, s.book.Concurrency
-	s.book.unlock()
-	if n < most {
+	s.status.facts.Lock()
+	defer s.status.facts.Unlock()
+	s.book.mu.Lock()
+	now, most := s.book.Stats(), s.book.Concurrency
+	s.book.mu.Unlock()
+	if now.Stuck < most {
 		s.status.clear(allStuck, nil)
-		return
+	} else {
+		s.status.trouble(allStuck, nil, fmt.Errorf("%d handlers have run for %v longer than their timeout, %v; at most %d others run", now.Stuck, stuckAfter, s.Timeout, most))
 	}
-	s.status.trouble(allStuck, nil, fmt.Errorf("%d handlers have run for %v longer than their timeout, %v; at most %d others run", n, stuckAfter, s.Timeout, most))
-}
-
-// tellCrowded begins or ends the trouble crowded.
-func (x *teller) tellCrowded(begins bool) {
-	s := x.sub
-	if begins {
+	if now.Crowded {
 		s.status.trouble(crowded, nil, errCrowded)
 	} else {
 		s.status.clear(crowded, nil)

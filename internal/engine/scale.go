@@ -33,7 +33,7 @@ func (x *runner) resize(to func(now, running int) (int, bool)) bool {
 		s.book.Resize(n)
 	}
 	s.book.unlock()
-	s.tellStuck()
+	s.tellBook()
 	return ok
 }
 

@@ -15,6 +15,8 @@ import (
 // A status has the stage of a subscription, and its present troubles. The state of the
 // subscription follows from both: a trouble shows only in the stage Running.
 type status struct {
+	facts sync.Mutex // held while the facts of a trouble are read and told; taken before mu
+
 	sub *Subscription
 
 	mu       sync.Mutex

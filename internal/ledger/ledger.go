@@ -194,11 +194,12 @@ func (l *Ledger) do(e Effect) {
 type Stats struct {
 	Held, Running, Stuck, Parked int
 	Bytes                        int64
+	Crowded                      bool // nothing is read until fewer are parked
 }
 
 // Stats returns the present numbers.
 func (l *Ledger) Stats() Stats {
-	n := Stats{Held: len(l.held), Running: l.working + l.stuck, Stuck: l.stuck, Parked: l.parked}
+	n := Stats{Held: len(l.held), Running: l.working + l.stuck, Stuck: l.stuck, Parked: l.parked, Crowded: l.crowded}
 	for _, h := range l.held {
 		n.Bytes += int64(h.size)
 	}
