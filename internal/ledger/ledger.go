@@ -170,7 +170,7 @@ const (
 	EndRead              // the Receive of Source under way is to end
 	Room                 // the fetcher of Source may read again
 	Emptied              // Source, which has ended, has no Hold any more
-	Crowded              // reading stops because Holds wait for others; Running false: it goes on
+	Crowded              // Stats.Crowded has changed
 )
 
 // Effects are the actions that are to be carried out.

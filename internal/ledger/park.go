@@ -112,6 +112,6 @@ func (x *order) uncrowd(s *Source) {
 func (x *order) setCrowded(yes bool) {
 	l := x.ledger
 	l.crowded = yes
-	l.do(Effect{Kind: Crowded, Running: yes})
+	l.do(Effect{Kind: Crowded})
 	l.roomForAll()
 }

@@ -2,6 +2,7 @@ package bus_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,5 +51,43 @@ func TestStuckHandlersAreReplacedUpToABound(t *testing.T) {
 		state, _ = sub.State()
 		require.Equal(t, observer.Running, state)
 		require.EqualValues(t, events, sub.Counts().Acknowledged)
+	})
+}
+
+// The state is right after many stuck handlers have returned at the same moment, each of which tells of
+// it. A wrong order of two of them needs luck, so there are many.
+func TestStateAfterStuckHandlers(t *testing.T) {
+	on(t, func(t *testing.T, bus *eventbustest.Bus) {
+		const topics, handlers, rounds = 60, 2, 6
+		var release atomic.Pointer[chan struct{}]
+		var subs []*eventbus.Subscription
+		for i := range topics {
+			sub, err := bus.Subscribe(t.Context(), fmt.Sprint("topic-", i), eventbus.SubscribeOptions{Group: "g", Concurrency: handlers, Timeout: time.Second},
+				func(context.Context, *eventbus.Delivery) error {
+					<-*release.Load()
+					return nil
+				})
+			require.NoError(t, err)
+			subs = append(subs, sub)
+		}
+		for range rounds {
+			c := make(chan struct{})
+			release.Store(&c)
+			for i := range topics {
+				require.NoError(t, bus.Publish(t.Context(), fmt.Sprint("topic-", i), numbered(handlers)...))
+			}
+			time.Sleep(time.Minute)
+			for _, sub := range subs {
+				state, _ := sub.State()
+				require.Equal(t, observer.Degraded, state)
+			}
+			close(c)
+			require.NoError(t, bus.WaitIdle(t.Context()))
+			time.Sleep(time.Second)
+			for _, sub := range subs {
+				state, err := sub.State()
+				require.Equal(t, observer.Running, state, err)
+			}
+		}
 	})
 }
