@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
 )
@@ -59,6 +60,30 @@ func (v Verb) onGroup() bool { return v == Pause || v == Resume || v == Reset ||
 // because many are meant.
 func (a *Action) asks() bool {
 	return a.Verb == Discard || a.Verb == Reset || a.Verb == DeleteGroup || a.Verb == Redrive && a.Place == ""
+}
+
+// text says which letters f chooses; empty: all. It leaves out the value of a header, which may be a
+// secret.
+func (f *Filter) text() string {
+	var all []string
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, name+" "+value)
+		}
+	}
+	if c := f.Class; c != nil {
+		add("topic", c.Topic)
+		add("group", c.Group)
+		add("reason", c.Reason)
+		add("error class", c.ErrorClass)
+		add("type", c.Type)
+	}
+	add("group", f.Group)
+	add("id", f.ID)
+	add("key", f.Key)
+	add("type", f.Type)
+	add("header", f.Header)
+	return strings.Join(all, ", ")
 }
 
 // filterOf returns a search as the Filter of an Action.

@@ -142,6 +142,8 @@ func TestChangeAFilter(t *testing.T) {
 				done := h.submit(ask, "confirm")
 				require.Equal(t, "100 dead letters "+results[1], done.byID("result"))
 				require.Equal(t, "100 of 100", done.byID("done"))
+				require.Contains(t, done.byID("chosen"), "group billing, reason exhausted, error class timeout")
+				require.Contains(t, h.open("jobs").text, "error class timeout", "changes of two classes differ")
 				left := ids(t, m, "orders.dlq")
 				require.Len(t, left, 201)
 				require.Equal(t, "later", left[200])

@@ -27,6 +27,7 @@ var words = template.FuncMap{
 
 	"jobURL":          jobURL,
 	"title":           func(a Action) string { return title(&a) },
+	"chosen":          func(a Action) string { return a.Filter.text() },
 	"topicURL":        topicURL,
 	"groupURL":        groupURL,
 	"lettersURL":      lettersURL,
