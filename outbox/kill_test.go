@@ -73,14 +73,17 @@ func TestKill(t *testing.T) {
 				writing.Go(func() {
 					for a.begun.Add(1) <= int64(transactions) {
 						a.write(r)
-						a.ended.Add(1)
 					}
 				})
 			}
 			var worst time.Duration
 			for i := range kills + 1 {
 				// The last ones happen while the backlog is published.
-				require.Eventually(t, func() bool { return a.ended.Load() >= int64(transactions*(i+1)/(kills+1)) }, 10*time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool { return t.Failed() || a.ended.Load() >= int64(transactions*(i+1)/(kills+1)) }, 10*time.Minute, time.Millisecond)
+				if t.Failed() {
+					writing.Wait()
+					return
+				}
 				if i == kills/2 {
 					p.freeze()
 				} else {
@@ -99,6 +102,7 @@ func TestKill(t *testing.T) {
 
 // write makes one transaction of one to three events of different keys.
 func (a *account) write(r *rig) {
+	defer a.ended.Add(1) // also if it fails, and the test with it
 	ctx := r.t.Context()
 	tx, err := r.db.BeginTx(ctx, nil)
 	require.NoError(r.t, err)

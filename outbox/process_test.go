@@ -149,6 +149,7 @@ func (p *processes) freeze() {
 	require.NoError(p.t, cmd.Process.Signal(testproc.Freeze))
 	for p.isLocked() {
 		require.NoError(p.t, cmd.Process.Signal(testproc.Thaw))
+		time.Sleep(500 * time.Millisecond) // writers that wait for the lock ask for it every 100 ms
 		cmd = p.active()
 		require.NoError(p.t, cmd.Process.Signal(testproc.Freeze))
 	}
