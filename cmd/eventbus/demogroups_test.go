@@ -194,8 +194,9 @@ func demoGroups(t *testing.T, k kind, n int) {
 			require.NoError(t, members["one"].Process.Kill())
 		case n / 2:
 			frozen = time.Now()
-			require.NoError(t, members["two"].Process.Signal(syscall.SIGSTOP))
-			time.AfterFunc(2*groupLease, func() { _ = members["two"].Process.Signal(syscall.SIGCONT) })
+			two := members["two"].Process // other members are added meanwhile
+			require.NoError(t, two.Signal(syscall.SIGSTOP))
+			time.AfterFunc(2*groupLease, func() { _ = two.Signal(syscall.SIGCONT) })
 		case 9 * n / 10:
 			added = time.Now()
 			add("four")
