@@ -2,6 +2,7 @@ package eventbus
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/seed41896749/eventbus/internal/engine"
 )
@@ -18,6 +19,17 @@ const (
 	// whose handler fails is counted as discarded, unless DeadLetterOnReceive is set.
 	AckOnReceive
 )
+
+// String returns the word for a in a configuration file, such as "on-success".
+func (a AckMode) String() string { return word(a, "on-success", "on-receive") }
+
+// word returns the word for v, whose values are numbers from 0.
+func word[T ~uint8](v T, words ...string) string {
+	if int(v) < len(words) {
+		return words[v]
+	}
+	return strconv.Itoa(int(v))
+}
 
 // mode returns the engine.Mode that corresponds to a.
 func (a AckMode) mode() (engine.Mode, error) {

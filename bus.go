@@ -199,7 +199,7 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 	bus.engine = engine.New(b, engine.Options{
 		Observer:   o.Observer,
 		Instance:   o.Instance,
-		Program:    o.process(),
+		Program:    o.Process(),
 		Topics:     o.topics(),
 		Partitions: o.partitions(),
 		Publish: engine.PublishOptions{

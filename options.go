@@ -1,6 +1,7 @@
 package eventbus
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -38,14 +39,15 @@ func programName() string {
 	return (&url.URL{Path: name[:min(len(name), maxText/4)]}).String() // escaped it is at most three times as long
 }
 
-// process returns a name of this process for operators: the instance, or the service with the
-// machine and the number of the process.
-func (o Options) process() string {
+// Process returns the name of this process in reports for operators: the instance, or the service
+// with the machine and the number of the process.
+func (o Options) Process() string {
 	if o.Instance != "" {
 		return o.Instance
 	}
 	host, _ := os.Hostname() // without one, the number must do
-	return fmt.Sprintf("%s@%s/%d", o.Service[:min(len(o.Service), maxText/4)], host, os.Getpid())
+	service := cmp.Or(o.Service, programName())
+	return fmt.Sprintf("%s@%s/%d", service[:min(len(service), maxText/4)], host, os.Getpid())
 }
 
 func (o Options) check(l backend.Limits) error {

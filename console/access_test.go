@@ -28,7 +28,7 @@ func TestPagesAreAccessible(t *testing.T) {
 		for _, at := range []string{
 			"jobs", v.open("jobs").link("Redrive one dead letter of orders.dlq"), left, strings.Replace(left, "event?", "edit?", 1),
 			"confirm?verb=discard&topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted", "confirm?verb=reset&topic=orders&name=billing&to=latest", "group?topic=orders&name=billing",
-			"", "group?topic=parts&name=g", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", list.all("a")[linkIndex(list, "event?")].attrs["href"],
+			"", "group?topic=parts&name=g", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", "processes", list.all("a")[linkIndex(list, "event?")].attrs["href"],
 		} {
 			p := v.page(at)
 			for _, name := range []string{"main", "header", "h1", "title"} {

@@ -40,7 +40,7 @@ func read(name string) []byte {
 func parsePages() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	base := template.Must(template.New("base.html").Funcs(words).ParseFS(files, "templates/base.html", "templates/parts.html", "templates/group-parts.html", "templates/buttons.html"))
-	for _, name := range []string{"overview", "group", "topic", "event", "letters", "schedule", "lifecycle", "failure", "confirm", "edit", "job", "jobs"} {
+	for _, name := range []string{"overview", "group", "topic", "event", "letters", "schedule", "lifecycle", "processes", "failure", "confirm", "edit", "job", "jobs"} {
 		page := template.Must(base.Clone())
 		all[name] = template.Must(page.ParseFS(files, "templates/"+name+".html"))
 	}

@@ -3,7 +3,7 @@
 //	mux.Handle("/eventbus/", http.StripPrefix("/eventbus", console.Handler(bus.Backend(), console.Options{})))
 //
 // The pages show which groups are behind or stuck, the events of a topic, the dead letters by their
-// class, schedules, retries, and the owners of partitions. The command "eventbus serve" has the same
+// class, schedules, retries, the owners of partitions, and the processes with their settings. The command "eventbus serve" has the same
 // pages.
 //
 // The pages only read, unless [Options].Allow is set. With it, visitors redrive, edit and discard dead
@@ -113,6 +113,7 @@ func Handler(b backend.Backend, o Options) http.Handler {
 		"event":     c.event,
 		"letters":   c.letters,
 		"lifecycle": c.lifecycle,
+		"processes": c.processes,
 		"schedule":  c.schedule,
 	}
 	c.version = addAssets(routes)

@@ -274,7 +274,7 @@ func TestTenBrowsersCostAsMuchAsOne(t *testing.T) {
 			for range browsers {
 				all.Go(func() {
 					for range 30 { // each renews its pages every two seconds
-						for _, url := range []string{"", "group?topic=orders&name=billing", "topic?name=orders", "topic?name=orders&key=key3", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", "group?topic=parts&name=g"} {
+						for _, url := range []string{"", "group?topic=orders&name=billing", "topic?name=orders", "topic?name=orders&key=key3", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", "processes", "group?topic=parts&name=g"} {
 							code, _ := v.answer(url)
 							if code != http.StatusOK {
 								t.Errorf("%s: %d", url, code)

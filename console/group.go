@@ -14,6 +14,7 @@ type groupPage struct {
 
 	Owners  *owners  // nil: the topic has no partitions
 	Retries *retries // nil: there is no such group
+	Members *members // nil: there is no such group
 }
 
 func (c *console) group(w http.ResponseWriter, r *http.Request) {
@@ -35,6 +36,7 @@ func (c *console) group(w http.ResponseWriter, r *http.Request) {
 	p := &page{Title: name + " of " + topic, Live: true, Figures: s, Body: &body}
 	if g := body.Group; g != nil {
 		body.Owners, body.Retries = c.ownersOf(r, body.Topic, g.Name), c.retriesOf(r, s, g)
+		body.Members = c.membersOf(r.Context(), s, g.Topic, g.Name)
 		p.Permit = c.permit(w, r, Action{Topic: topic, Group: name}, Pause, Resume, Reset, DeleteGroup)
 	}
 	c.render(w, r, code, "group", p)

@@ -55,7 +55,7 @@ func TestADriverPanics(t *testing.T) {
 		v := visit(t, panicking{m}, console.Options{})
 		require.Equal(t, "unknown", v.page("").cells("Groups")[0]["Lag"])
 		require.Contains(t, v.page("group?topic=orders&name=billing").text, "the driver has panicked: a mistake")
-		for _, url := range []string{"topic?name=orders", "topic?name=orders&order=oldest", "topic?name=orders&id=e-1", "event?topic=orders&from=&at=1", "schedule?topic=orders", "lifecycle?topic=orders"} {
+		for _, url := range []string{"topic?name=orders", "topic?name=orders&order=oldest", "topic?name=orders&id=e-1", "event?topic=orders&from=&at=1", "schedule?topic=orders", "lifecycle?topic=orders", "processes"} {
 			code, body := v.answer(url)
 			require.Equal(t, http.StatusInternalServerError, code)
 			require.Contains(t, body, "panicked: a mistake")
@@ -85,7 +85,7 @@ func TestHeaders(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		shop(t, m)
 		v := visit(t, m, console.Options{})
-		for _, url := range []string{"", "group?topic=orders&name=billing", "topic?name=orders", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", "nowhere", "topic", "assets/console.js", "assets/console.css", "assets/", "?" + strings.Repeat("a", 9000)} {
+		for _, url := range []string{"", "group?topic=orders&name=billing", "topic?name=orders", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", "processes", "nowhere", "topic", "assets/console.js", "assets/console.css", "assets/", "?" + strings.Repeat("a", 9000)} {
 			h := v.ask(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/"+url, http.NoBody)).Header()
 			require.Equal(t, "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "+
 				"frame-ancestors 'none'; base-uri 'none'; form-action 'self'", h.Get("Content-Security-Policy"), url)
@@ -118,7 +118,7 @@ func TestNothingIsInline(t *testing.T) {
 		v.submit(v.letter("orders.dlq", 0), "redrive")
 		for _, url := range []string{
 			"jobs", v.open("jobs").link("Redrive one dead letter of orders.dlq"), "edit?topic=orders.dlq&from=&at=" + v.open("topic?name=orders.dlq&order=oldest").cells("Events of")[0]["Position"],
-			"confirm?verb=discard&topic=orders.dlq", "confirm?verb=reset&topic=orders&name=billing&to=latest", "", "group?topic=orders&name=billing", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders",
+			"confirm?verb=discard&topic=orders.dlq", "confirm?verb=reset&topic=orders&name=billing&to=latest", "", "group?topic=orders&name=billing", "topic?name=orders", "topic?name=orders&id=e-1", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", "processes",
 		} {
 			for _, e := range v.page(url).elements {
 				require.NotEqual(t, "style", e.name)

@@ -19,6 +19,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/lifecycle"
+	"github.com/seed41896749/eventbus/presence"
 )
 
 // A liar lists a topic and a group of any name, as a broker may that other programs use.
@@ -111,7 +112,7 @@ func shapes(t *testing.T, text string) (all [][]string) {
 			"confirm?verb=discard&topic=orders.dlq&kind=1&of=" + q + "&group=" + q + "&reason=r" + q + "&class=" + q + "&etype=" + q, "confirm?verb=redrive&topic=orders.dlq&rate=x" + q,
 			"confirm?verb=reset&topic=orders&name=billing&to=after" + q, "confirm?verb=delete-group&topic=orders&name=x" + q, "edit?topic=orders.dlq&from=&at=x" + q, "job?id=x" + q,
 			"topic?name=x%20" + q, "group?topic=orders&name=x" + q, "event?topic=orders&from=after+" + q + "x&at=x" + q, "event?topic=orders&from=&at=x" + q,
-			"schedule?topic=orders", "lifecycle?topic=orders", "lifecycle?topic=orders&group=billing", "lifecycle?topic=orders&group=nobody" + q, "group?topic=orders&name=billing", "group?topic=parts&name=g",
+			"schedule?topic=orders", "lifecycle?topic=orders", "lifecycle?topic=orders&group=billing", "lifecycle?topic=orders&group=nobody" + q, "group?topic=orders&name=billing", "group?topic=parts&name=g", "processes",
 		} {
 			_, body := v.answer(at)
 			p := parse(t, body)
@@ -151,6 +152,16 @@ func hostileLater(t *testing.T, m *meter, text string) {
 	require.NoError(t, err)
 	member, err := json.Marshal(map[string]any{"member": "x" + text, "name": "x" + text, "group": "g", "owned": text})
 	require.NoError(t, err)
+	subscription := func(value string) map[string]any {
+		return map[string]any{"topic": "orders", "group": "billing", "state": text, "error": text, "settings": map[string]string{"s" + text: value, "agreed": text}}
+	}
+	process := func(id string, subscriptions ...map[string]any) []byte {
+		note, err := json.Marshal(map[string]any{
+			"id": id, "name": "x" + text, "service": text, "version": "v" + text, "host": text, "started": time.Now(), "written": time.Now(), "every": time.Hour, "subscriptions": subscriptions,
+		})
+		require.NoError(t, err)
+		return note
+	}
 	attach(t, m, partition.Topic("parts", 0), "g")
 	headers := func(kind string, more ...backend.Header) backend.Headers {
 		return append(backend.Headers{{Name: "eventbus-later", Value: kind}, {Name: "ce-type", Value: text}}, more...)
@@ -167,6 +178,7 @@ func hostileLater(t *testing.T, m *meter, text string) {
 		{Topic: "orders.lifecycle", Payload: []byte("(" + text), Headers: backend.Headers{{Name: "ce-type", Value: lifecycle.Type}, {Name: "ce-source", Value: text}}},
 		{Topic: "orders.lifecycle", Payload: retried, Headers: backend.Headers{{Name: "ce-type", Value: lifecycle.Type}}},
 		{Topic: "parts.partitions.members", Payload: member},
+		{Topic: presence.Topic, Payload: process("x"+text, subscription("x"+text), subscription("y"+text), map[string]any{"topic": text, "group": text, "state": text}), Headers: backend.Headers{{Name: "ce-type", Value: presence.Type}}},
 		{Topic: "orders", ID: "traced", Headers: backend.Headers{{Name: "traceparent", Value: "00-" + text + "-00f067aa0ba902b7-01"}}},
 	}))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/quota"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shell"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/presence"
 	"github.com/seed41896749/eventbus/service"
 )
 
@@ -34,6 +35,7 @@ type jobs struct {
 	quota          *quota.Quota // bounds how many events succeed; nil: no bound
 	idleExit       time.Duration
 	drain          time.Duration
+	presence       presence.Options // with Every, the process announces itself
 	idle           *idle.Watch
 	watching       sync.WaitGroup
 }
@@ -121,7 +123,11 @@ var (
 func (w *jobs) serve(cmd *cobra.Command, c *connection, bus *eventbus.Bus) (o service.Outcome, cause, err error) {
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)
-	svc, err := service.New(bus, service.Options{Signals: []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}})
+	var svc *service.Service
+	servers, err := announcers(ctx, bus, w.presence)
+	if err == nil {
+		svc, err = service.New(bus, service.Options{Servers: servers, Signals: []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}})
+	}
 	if err == nil {
 		err = c.bound(ctx, func(ctx context.Context) error { return w.withoutName(w.begin(ctx, svc)) })
 	}

@@ -27,7 +27,7 @@ func newRoot(drivers []backend.Driver) *cobra.Command {
 	asJSON := root.PersistentFlags().Bool("json", false, "print JSON")
 	root.AddCommand(
 		newPub(drivers, asJSON), newSub(drivers, asJSON), newWork(drivers, asJSON), newTail(drivers),
-		newSchedule(drivers, asJSON), newServe(drivers), newTop(drivers, asJSON), newDoctor(drivers, asJSON), newTopics(drivers, asJSON), newGroups(drivers, asJSON), newDLQ(drivers, asJSON), newPing(drivers, asJSON),
+		newSchedule(drivers, asJSON), newServe(drivers), newTop(drivers, asJSON), newDoctor(drivers, asJSON), newProcesses(drivers, asJSON), newTopics(drivers, asJSON), newGroups(drivers, asJSON), newDLQ(drivers, asJSON), newPing(drivers, asJSON),
 		newConfig(drivers, asJSON), newDemo(drivers, asJSON), newVersion(asJSON),
 	)
 	return root

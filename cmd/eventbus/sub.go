@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/quota"
 	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/presence"
 )
 
 const subHelp = `Be a member of a group of a topic: print its events, or run a command for each.
@@ -71,6 +72,7 @@ type sub struct {
 	idleExit, drainTime time.Duration
 	metrics             string
 	failOnDead          bool
+	presence            presence.Options
 }
 
 func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
@@ -108,6 +110,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for running commands")
 	f.BoolVar(&s.failOnDead, "fail-on-dead-letter", false, "exit code 1 if an event failed for good (default: if --count or --idle-exit ended it)")
 	metricsFlag(cmd, &s.metrics)
+	announceFlag(cmd, &s.presence)
 	_ = cmd.MarkFlagRequired("group") // the flag exists
 	complete(cmd, "ack", ackModes)
 	complete(cmd, "order", orders)
@@ -198,6 +201,8 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 		return ofFlag(err)
 	}
 	w := newJobs(cmd, s.idleExit, s.drainTime)
+	w.presence = s.presence
+	w.presence.Service = "eventbus"
 	if s.count > 0 {
 		w.quota = quota.New(s.count, limiter.Both(s.options.MaxInFlight, 64<<20))
 		s.options.Limiter = w.quota

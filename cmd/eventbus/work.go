@@ -14,6 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/config"
 	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/presence"
 )
 
 const workHelp = `Run a command for each event of the subscriptions of a configuration file, as one
@@ -36,6 +37,7 @@ type worker struct {
 	only                []string
 	idleExit, drain     time.Duration
 	failOnDead          bool
+	presence            presence.Options
 }
 
 func newWork(drivers []backend.Driver, asJSON *bool) *cobra.Command {
@@ -63,6 +65,7 @@ func newWork(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	f.BoolVar(&w.failOnDead, "fail-on-dead-letter", false, "exit code 1 if an event failed for good (default: if --idle-exit ended it)")
 	f.DurationVar(&w.patience, "connect-timeout", 5*time.Second, "how long the backend may take to answer")
 	metricsFlag(cmd, &w.metrics)
+	announceFlag(cmd, &w.presence)
 	for _, flag := range []string{"config", "exec"} {
 		_ = cmd.MarkFlagRequired(flag) // the flag exists
 	}
@@ -99,6 +102,8 @@ func (w *worker) run(cmd *cobra.Command, asJSON bool) error {
 	}
 	j := newJobs(cmd, w.idleExit, cmp.Or(w.drain, cfg.Options().DrainTimeout))
 	j.named = true
+	j.presence = w.presence
+	j.presence.Service, j.presence.Instance = cfg.Options().Service, cfg.Options().Instance
 	for _, name := range names {
 		if err := w.add(j, cfg, name); err != nil {
 			return err

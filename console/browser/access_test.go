@@ -39,6 +39,7 @@ func (s *stand) views(w *tab) []view {
 		{"retries of a group", "group?topic=" + ordersTopic + "&name=loyalty"},
 		{"lifecycle", "lifecycle?topic=" + ordersTopic},
 		{"lifecycle of a group", "lifecycle?topic=" + ordersTopic + "&group=loyalty"},
+		{"processes", "processes"},
 		{"schedule", "schedule?topic=" + productsTopic},
 		{"pause and reset", "group?topic=" + ordersTopic + "&name=reports"},
 		{"question", "confirm?verb=reset&to=latest&topic=" + ordersTopic + "&name=reports"},

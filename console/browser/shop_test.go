@@ -16,6 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/lifecycle"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/presence"
 )
 
 // A shop is a program with groups in each state that the console knows.
@@ -70,11 +71,15 @@ func newShop(t *testing.T, b backend.Backend, pace time.Duration) *shop {
 	})
 	require.NoError(t, err)
 	require.NoError(t, records.Start(t.Context(), kept{b}))
+	here, err := presence.New(t.Context(), bus, presence.Options{Service: "https://shop.example/checkout", Version: "v2.7.1", OnFailure: func(error) {}})
+	require.NoError(t, err)
+	go func() { _ = here.ListenAndServe() }() // it returns nil
 	s := &shop{t: t, bus: bus, pace: pace, closed: make(chan struct{})}
 	t.Cleanup(func() {
 		close(s.closed)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) //nolint:usetesting // the context of the test has ended
 		defer cancel()
+		_ = here.Shutdown(ctx)
 		_ = bus.Shutdown(ctx) // of the broker, only the end of the test matters
 		_ = records.Close(ctx)
 	})

@@ -15,7 +15,7 @@ func isLetters(topic string) bool {
 
 // assemble makes a Snapshot of the figures of a round. It folds the partitions of a topic.
 func (r *round) assemble(letters map[string]*Letters) *Snapshot {
-	s := &Snapshot{Taken: r.now, Beyond: r.memory.beyond}
+	s := &Snapshot{Taken: r.now, Beyond: r.memory.beyond, Announced: r.memory.announced}
 	topics := map[string]*Topic{}
 	topic := func(name string) *Topic {
 		t := topics[name]

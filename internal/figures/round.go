@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/pages"
+	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
 // The bounds of a round.
@@ -27,13 +28,14 @@ const (
 
 // memory is the knowledge that stays from one round to the next.
 type memory struct {
-	list    []*listed
-	beyond  int       // groups beyond mostGroups
-	due     time.Time // when to list again
-	trails  map[groupName]*trail
-	tallies map[string]*tally
-	first   int // the tally whose turn it is
-	rounds  int
+	list      []*listed
+	beyond    int       // groups beyond mostGroups
+	announced bool      // there is a topic of package presence
+	due       time.Time // when to list again
+	trails    map[groupName]*trail
+	tallies   map[string]*tally
+	first     int // the tally whose turn it is
+	rounds    int
 }
 
 type groupName struct{ topic, group string }
@@ -143,7 +145,8 @@ func (r *round) listAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.memory.list, r.memory.beyond = bounded(slices.DeleteFunc(all, func(t *listed) bool { return errors.Is(t.err, backend.ErrGone) }))
+	r.memory.announced = slices.Contains(names, pattern.Presence)
+	r.memory.list, r.memory.beyond = bounded(slices.DeleteFunc(all, func(t *listed) bool { return errors.Is(t.err, backend.ErrGone) || t.topic == pattern.Presence }))
 	if err := r.pauses(ctx); err != nil {
 		return err
 	}

@@ -20,6 +20,10 @@ type Snapshot struct {
 	Err    error     // why the last round has no figures; the figures are of an earlier one
 	Topics []*Topic  // sorted by name
 	Beyond int       // groups that are not described, because there are too many
+
+	// Announced reports whether there is a topic of package presence, so that processes may have
+	// announced themselves. It is none of Topics.
+	Announced bool
 }
 
 // A Topic is a topic of a program, or a dead-letter topic.

@@ -85,6 +85,7 @@ var rows = []struct {
 	{"request", everything},
 	{"scale", everything},
 	{"lifecycle", everything},
+	{"presence", everything},
 	{"service", everything},
 	{"store", everything},
 	{"store/storetest", everything},

@@ -26,6 +26,9 @@ const (
 // (package request).
 var own = []string{"dlq", "later", "lifecycle", "replies"}
 
+// Presence is the topic of package presence. No pattern with a wildcard matches it.
+const Presence = "eventbus.presence"
+
 // isOwn reports whether part is one of own, or of the topics of package partition.
 func isOwn(part string) bool { return slices.Contains(own, part) || partition.Reserves(part) }
 
@@ -50,6 +53,9 @@ func Check(s string) error {
 
 // Match reports whether pattern, which may be a name, matches topic.
 func Match(pattern, topic string) bool {
+	if topic == Presence {
+		return pattern == topic
+	}
 	for first := true; ; first = false {
 		want, wants, more := strings.Cut(pattern, ".")
 		part, parts, has := strings.Cut(topic, ".")

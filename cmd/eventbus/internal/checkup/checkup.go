@@ -77,7 +77,7 @@ func (r *run) events(ctx context.Context) error {
 	r.groups()
 	r.missing()
 	r.letters()
-	for _, step := range []func(context.Context) error{r.unread, r.numbers, r.clock} {
+	for _, step := range []func(context.Context) error{r.unread, r.numbers, r.clock, r.settings} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/presence"
 )
 
 // An Owner is the line that the command prints for a member that shares partitions.
@@ -88,9 +89,12 @@ func (s *Survey) divided(ctx context.Context, names []string) (numbers map[strin
 	return numbers, errors.Join(errs...)
 }
 
-// inner reports whether name is one of the topics of which a topic with partitions consists. A
-// partition that is out of use is none of them.
+// inner reports whether name is one of the topics of which a topic with partitions consists, or the
+// topic of package presence. A partition that is out of use is none of them.
 func inner(name string, numbers map[string]int) bool {
+	if name == presence.Topic {
+		return true
+	}
 	n := numbers[partition.Whole(name)]
 	_, i, is := partition.Cut(name)
 	return n > 0 && (!is || i < n)

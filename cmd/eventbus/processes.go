@@ -1,0 +1,157 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/presence"
+)
+
+const processesHelp = `Show the processes that work for groups, as they announce themselves with package
+presence, or by --announce of sub and work; with a topic, the members that read it.
+
+  STATE     of the subscription; silent if the process has written no note for three
+            times its interval: it is dead, stands still, or does not reach the broker
+  RUNNING   handlers that run, of the ones that may
+  HELD      events that the member holds
+  FAILING   events of the member that have failed and wait for another attempt
+
+With --settings each line is a setting in force in a group, and its value. A setting in
+which members differ has a line for each value, with the processes that have it.`
+
+// nobody is the answer if there is no note.
+const nobody = "No process announces itself. Programs do so with package presence, sub and work with --announce."
+
+// A processes is the command "eventbus processes", with its flags.
+type processes struct {
+	connection
+	asJSON *bool
+
+	settings bool
+}
+
+func newProcesses(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	p := &processes{connection: connection{drivers: drivers}, asJSON: asJSON}
+	cmd := &cobra.Command{
+		Use:     "processes [TOPIC...]",
+		Short:   "Show the processes that work for groups, and their settings",
+		Long:    processesHelp,
+		Example: "  eventbus processes\n  eventbus processes orders --settings",
+		Args:    topics(0, -1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.look(cmd, func(ctx context.Context, b backend.Backend) error {
+				all, err := presence.Processes(ctx, b)
+				if err != nil {
+					return err
+				}
+				if len(all) == 0 && !*asJSON {
+					fmt.Fprintln(cmd.ErrOrStderr(), nobody)
+				}
+				return p.write(cmd.OutOrStdout(), reading(all, args))
+			})
+		},
+	}
+	p.addFlags(cmd)
+	cmd.Flags().BoolVar(&p.settings, "settings", false, "show the settings in force in each group")
+	return cmd
+}
+
+// reading returns the processes with the subscriptions that read one of topics; no topics: all.
+func reading(all []presence.Process, topics []string) []presence.Process {
+	if len(topics) == 0 {
+		return all
+	}
+	for i := range all {
+		all[i].Subscriptions = slices.DeleteFunc(all[i].Subscriptions, func(s presence.Subscription) bool {
+			return !slices.ContainsFunc(topics, s.Reads)
+		})
+	}
+	return slices.DeleteFunc(all, func(p presence.Process) bool { return len(p.Subscriptions) == 0 })
+}
+
+func (p *processes) write(to io.Writer, all []presence.Process) error {
+	switch {
+	case p.settings && *p.asJSON:
+		return writeJSON(to, append([]presence.Setting{}, presence.Compare(all)...))
+	case p.settings:
+		return writeSettings(to, presence.Compare(all))
+	case *p.asJSON:
+		return writeJSON(to, append([]presence.Process{}, all...))
+	}
+	return writeProcesses(to, all, time.Now())
+}
+
+func writeProcesses(to io.Writer, all []presence.Process, now time.Time) error {
+	type row struct {
+		*presence.Process
+		presence.Subscription
+	}
+	var rows []row
+	for i := range all {
+		for _, s := range all[i].Subscriptions {
+			rows = append(rows, row{&all[i], s})
+		}
+		if len(all[i].Subscriptions) == 0 {
+			rows = append(rows, row{&all[i], presence.Subscription{Topic: "-", Group: "-", State: "-"}})
+		}
+	}
+	return writeTable(to, "PROCESS\tVERSION\tUP\tTOPIC\tGROUP\tSTATE\tRUNNING\tHELD\tFAILING\tPARTITIONS", rows, func(w io.Writer, r row) {
+		state := r.State
+		if r.Silent {
+			state = "silent"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d of %d\t%d\t%d\t%s\n", r.Name, cmp.Or(r.Version, "-"), age(r.Started, now),
+			r.Topic, r.Group, state, r.Running, r.Handlers, r.Held, r.Failing, cmp.Or(partition.Ranges(r.Subscription.Partitions), "-"))
+	})
+}
+
+func writeSettings(to io.Writer, all []presence.Setting) error {
+	type row struct {
+		presence.Setting
+		presence.Value
+	}
+	var rows []row
+	for _, s := range all {
+		for _, v := range s.Values {
+			rows = append(rows, row{s, v})
+		}
+	}
+	return writeTable(to, "TOPIC\tGROUP\tSETTING\tVALUE\tPROCESSES", rows, func(w io.Writer, r row) {
+		of := "all"
+		if r.Differs() {
+			of = strings.Join(r.Processes, ", ")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Topic, r.Group, r.Setting.Name, cmp.Or(r.Text, "-"), of)
+	})
+}
+
+// announceFlag adds --announce to a command that handles events.
+func announceFlag(cmd *cobra.Command, o *presence.Options) {
+	cmd.Flags().DurationVar(&o.Every, "announce", 0, "tell operators of this process so often, see eventbus processes (default: never)")
+}
+
+// announcers returns the server that announces the process of bus. There is none without --announce.
+func announcers(ctx context.Context, bus *eventbus.Bus, o presence.Options) ([]eventbus.Server, error) {
+	if o.Every == 0 {
+		return nil, nil
+	}
+	a, err := presence.New(ctx, bus, o)
+	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
+		return nil, fmt.Errorf("--announce %s", f.Reason)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--announce: %w", err)
+	}
+	return []eventbus.Server{a}, nil
+}

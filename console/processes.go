@@ -1,0 +1,93 @@
+package console
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/presence"
+)
+
+// A processesPage is the page of the processes that announce themselves.
+type processesPage struct {
+	Processes []presence.Process
+	More      int // processes that are not shown
+	Failure   *failure
+}
+
+const mostProcesses = 200
+
+func (c *console) processes(w http.ResponseWriter, r *http.Request) {
+	body, code := &processesPage{}, http.StatusOK
+	all, err := c.announced(r.Context())
+	if err != nil {
+		var f failure
+		code, f = failureOf(err)
+		body.Failure = &f
+	}
+	body.More = max(len(all)-mostProcesses, 0)
+	body.Processes = all[:len(all)-body.More]
+	c.render(w, r, code, "processes", &page{Title: "Processes", Live: true, Figures: c.sampler.Look(r.Context()), Body: body})
+}
+
+// announced returns the processes that have a note on the broker.
+func (r *readings) announced(ctx context.Context) ([]presence.Process, error) {
+	return reading(ctx, r, "processes", func(ctx context.Context) ([]presence.Process, error) {
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		return presence.Processes(ctx, r.backend)
+	})
+}
+
+// members are the members of a group that announce themselves, and their settings.
+type members struct {
+	Rows     []memberRow
+	More     int                // members that are not shown
+	Differ   []presence.Setting // settings in which the members differ
+	Settings []presence.Setting // settings in which they agree
+	Failure  *failure
+}
+
+// A memberRow is one subscription of a process.
+type memberRow struct {
+	presence.Process
+	Member presence.Subscription
+}
+
+// membersOf returns the members of a group that announce themselves. It reads only if the figures know of
+// notes.
+func (r *readings) membersOf(ctx context.Context, s *figures.Snapshot, topic, group string) *members {
+	if !s.Announced {
+		return &members{}
+	}
+	all, err := r.announced(ctx)
+	if err != nil {
+		_, f := failureOf(err)
+		return &members{Failure: &f}
+	}
+	m := &members{}
+	var compared []presence.Process
+	for _, p := range all {
+		var own []presence.Subscription
+		for _, s := range p.Subscriptions {
+			if s.Group == group && s.Reads(topic) {
+				m.Rows = append(m.Rows, memberRow{p, s})
+				s.Topic = topic // members with a pattern are members too
+				own = append(own, s)
+			}
+		}
+		p.Subscriptions = own
+		compared = append(compared, p)
+	}
+	if m.More = max(len(m.Rows)-mostProcesses, 0); m.More > 0 {
+		m.Rows = m.Rows[:mostProcesses]
+	}
+	for _, s := range presence.Compare(compared) {
+		if s.Differs() {
+			m.Differ = append(m.Differ, s)
+		} else {
+			m.Settings = append(m.Settings, s)
+		}
+	}
+	return m
+}

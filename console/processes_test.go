@@ -1,0 +1,100 @@
+package console_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/console"
+	"github.com/seed41896749/eventbus/presence"
+)
+
+// announced starts a process with a member of orders/billing, or with a pattern. It ends with stop, or
+// stands still from now on with fall.
+func announced(t *testing.T, b backend.Backend, name, topic string, o eventbus.SubscribeOptions) (stop, fall func()) {
+	t.Helper()
+	bus := openBus(t, b, eventbus.Options{})
+	o.Group = "billing"
+	_, err := bus.Subscribe(t.Context(), topic, o, func(context.Context, *eventbus.Delivery) error { return nil })
+	require.NoError(t, err)
+	a, err := presence.New(t.Context(), bus, presence.Options{Instance: name, Version: "v1.2.3"})
+	require.NoError(t, err)
+	go func() { _ = a.ListenAndServe() }() // it returns nil
+	stop = func() {
+		require.NoError(t, a.Shutdown(context.WithoutCancel(t.Context())))
+		end(t, bus)
+	}
+	fall = func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = a.Shutdown(ctx) // as after a kill, the note stays
+		end(t, bus)
+	}
+	return stop, fall
+}
+
+// The pages show the processes that announce themselves, the settings in force of a group, and where
+// members disagree.
+func TestProcesses(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		v := visit(t, m, console.Options{})
+		require.Contains(t, v.page("processes").text, "No process announces itself. A program does so with package presence")
+		require.Contains(t, v.page("group?topic=orders&name=billing").text, "No member announces itself, so the settings in force are unknown.")
+
+		stopA, _ := announced(t, m, "a", "orders", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 3}, Concurrency: 4})
+		stopB, _ := announced(t, m, "b", "others", eventbus.SubscribeOptions{})
+		time.Sleep(20 * time.Second)
+		group := v.page("group?topic=orders&name=billing")
+		rows := group.cells("Members that announce themselves")
+		require.Len(t, rows, 1)
+		require.Equal(t, "a", rows[0]["Process"])
+		require.Equal(t, "running", rows[0]["State"])
+		require.Equal(t, "0 of 4", rows[0]["Running"])
+		require.Equal(t, "v1.2.3", rows[0]["Version"])
+		require.Empty(t, group.cells("Settings in which members differ"))
+		agreed := map[string]string{}
+		for _, row := range group.cells("Settings in which all members agree") {
+			agreed[row["Setting"]] = row["Value"]
+		}
+		require.Equal(t, "3", agreed["Retry.MaxAttempts"])
+		require.Equal(t, "by-key", agreed["Order"])
+		require.NotContains(t, agreed, "Group")
+		stopB()
+
+		_, fall := announced(t, m, "c", ">", eventbus.SubscribeOptions{Concurrency: 4, DeadLetter: eventbus.DiscardDeadLetters})
+		time.Sleep(20 * time.Second)
+		group = v.page("group?topic=orders&name=billing")
+		require.Len(t, group.cells("Members that announce themselves"), 2, "a member with a pattern is one")
+		differ := map[string]string{}
+		for _, row := range group.cells("Settings in which members differ") {
+			differ[row["Setting"]+" of "+row["Processes"]] = row["Value"]
+		}
+		require.Equal(t, "3", differ["Retry.MaxAttempts of a"])
+		require.Equal(t, "12", differ["Retry.MaxAttempts of c"])
+		require.Equal(t, "(discard)", differ["DeadLetter of c"])
+		require.NotContains(t, differ, "Concurrency of a")
+
+		fall()
+		time.Sleep(time.Minute)
+		group = v.page("group?topic=orders&name=billing")
+		require.Contains(t, group.cells("Members that announce themselves")[1]["State"], "silent since")
+		require.Empty(t, group.cells("Settings in which members differ"), "a silent process is not compared")
+		all := v.page(v.page("").link("Processes")).cells("Processes that announce themselves")
+		require.Equal(t, "lives", all[0]["State"])
+		require.Equal(t, "silent", all[1]["State"])
+		require.Equal(t, "billing of >: running", all[1]["Groups"])
+		require.NotContains(t, v.page("").text, presence.Topic)
+
+		m.fail(backend.ErrUnavailable)
+		time.Sleep(time.Minute)
+		_, body := v.answer("processes")
+		require.Contains(t, body, "The broker does not answer.")
+		m.fail(nil)
+		stopA()
+	})
+}

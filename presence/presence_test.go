@@ -1,0 +1,287 @@
+package presence_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/redistest"
+	"github.com/seed41896749/eventbus/nats"
+	"github.com/seed41896749/eventbus/presence"
+	"github.com/seed41896749/eventbus/redisstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A lasting is a backend that stays open when its bus is shut down.
+type lasting struct{ backend.Backend }
+
+func (lasting) Close() error              { return nil }
+func (l lasting) Unwrap() backend.Backend { return l.Backend }
+
+// A member is a process that announces itself.
+type member struct {
+	*eventbus.Bus
+	announcer *presence.Announcer
+	ended     chan error // gets the result of ListenAndServe
+}
+
+func start(t *testing.T, b backend.Backend, o presence.Options) *member {
+	t.Helper()
+	bus, err := eventbus.New(lasting{b}, eventbus.Options{Service: o.Service})
+	require.NoError(t, err)
+	a, err := presence.New(t.Context(), bus, o)
+	require.NoError(t, err)
+	m := &member{bus, a, make(chan error, 1)}
+	go func() { m.ended <- a.ListenAndServe() }()
+	return m
+}
+
+func (m *member) subscribe(t *testing.T, topic string, o eventbus.SubscribeOptions) {
+	t.Helper()
+	_, err := m.Subscribe(t.Context(), topic, o, func(context.Context, *eventbus.Delivery) error { return nil })
+	require.NoError(t, err)
+}
+
+func (m *member) stop(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	require.NoError(t, m.announcer.Shutdown(ctx))
+	require.NoError(t, <-m.ended)
+	require.NoError(t, m.Shutdown(ctx))
+}
+
+// fall is the end of a process that was killed: it has no chance to remove its note.
+func (m *member) fall(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	cancel()
+	_ = m.announcer.Shutdown(ctx)
+	require.NoError(t, <-m.ended)
+	require.NoError(t, m.Shutdown(context.WithoutCancel(t.Context())))
+}
+
+func processes(t *testing.T, b backend.Backend) []presence.Process {
+	t.Helper()
+	all, err := presence.Processes(t.Context(), b)
+	require.NoError(t, err)
+	return all
+}
+
+// notes returns how many messages the topic of the notes has.
+func notes(t *testing.T, b backend.Backend) int {
+	t.Helper()
+	ms, err := backend.Read(t.Context(), b, presence.Topic, backend.StartEarliest, 1000)
+	if errors.Is(err, backend.ErrGone) {
+		return 0
+	}
+	require.NoError(t, err)
+	return len(ms)
+}
+
+// A process is shown with its subscriptions and their settings, and no longer after its end.
+func TestProcesses(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) (backend.Driver, string){
+		"memory": func(*testing.T) (backend.Driver, string) { return inmemory.Driver{}, "mem:" },
+		"redis":  func(t *testing.T) (backend.Driver, string) { return redisstream.Driver{}, redistest.Start(t).URL() },
+		"nats":   func(t *testing.T) (backend.Driver, string) { return nats.Driver{}, natstest.Start(t).URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			driver, text := open(t)
+			u, err := url.Parse(text)
+			require.NoError(t, err)
+			b, err := driver.Open(t.Context(), u)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			require.Empty(t, processes(t, b), "no topic exists yet")
+
+			m := start(t, b, presence.Options{Service: "shop", Version: "v1.2.3", Every: time.Second})
+			m.subscribe(t, "orders", eventbus.SubscribeOptions{Group: "billing", Concurrency: 4, Retry: eventbus.Retry{MaxAttempts: 7}})
+			var p presence.Process
+			require.Eventually(t, func() bool {
+				all := processes(t, b)
+				if len(all) == 1 {
+					p = all[0]
+				}
+				return len(p.Subscriptions) == 1
+			}, 20*time.Second, 20*time.Millisecond)
+			require.Equal(t, eventbus.Options{Service: "shop"}.Process(), p.Name)
+			require.Equal(t, "v1.2.3", p.Version)
+			require.False(t, p.Silent)
+			s := p.Subscriptions[0]
+			require.Equal(t, "orders", s.Topic)
+			require.Equal(t, "billing", s.Group)
+			require.Equal(t, "running", s.State)
+			require.Equal(t, 4, s.Handlers)
+			require.Equal(t, "7", s.Settings["Retry.MaxAttempts"])
+			m.stop(t)
+			require.Zero(t, notes(t, b))
+		})
+	}
+}
+
+// A process that was killed is silent after three times Every. An announcer removes its note after
+// ten minutes. Meanwhile each process has one note.
+func TestSilentProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		o := presence.Options{Service: "a", Every: 10 * time.Second}
+		dead := start(t, b, o)
+		o.Service = "b"
+		alive := start(t, b, o)
+		time.Sleep(9 * time.Second)
+		dead.fall(t) // its note is 9 s old
+		time.Sleep(20 * time.Second)
+		all := processes(t, b)
+		require.Len(t, all, 2)
+		require.True(t, strings.HasPrefix(all[0].Name, "a@"), all[0].Name)
+		require.False(t, all[0].Silent, "after 29 s")
+		time.Sleep(2 * time.Second)
+		all = processes(t, b)
+		require.True(t, all[0].Silent, "after 31 s")
+		require.False(t, all[1].Silent)
+		require.Equal(t, 2, notes(t, b))
+
+		time.Sleep(25 * time.Minute) // a sweep every ten minutes, of notes older than ten
+		require.Equal(t, 1, notes(t, b))
+		alive.stop(t)
+		require.Zero(t, notes(t, b))
+		require.NoError(t, b.Close())
+	})
+}
+
+// A change is in a note before Every has passed.
+func TestChangeIsToldSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		m := start(t, b, presence.Options{Every: time.Hour})
+		time.Sleep(time.Second)
+		m.subscribe(t, "orders", eventbus.SubscribeOptions{Group: "billing"})
+		time.Sleep(12 * time.Minute)
+		require.Len(t, processes(t, b)[0].Subscriptions, 1)
+		m.stop(t)
+		require.NoError(t, b.Close())
+	})
+}
+
+// A subscription to every topic does not get the notes.
+func TestPatternsLeaveNotesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		m := start(t, b, presence.Options{Every: time.Second})
+		for i, pattern := range []string{">", "eventbus.*", "*.presence"} {
+			sub, err := m.Subscribe(t.Context(), pattern, eventbus.SubscribeOptions{Group: string(rune('a' + i)), DeadLetter: eventbus.DiscardDeadLetters},
+				func(_ context.Context, d *eventbus.Delivery) error {
+					t.Errorf("%s got an event of %s", pattern, d.Topic)
+					return nil
+				})
+			require.NoError(t, err)
+			defer func() { require.Empty(t, sub.Topics(), pattern) }()
+		}
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, notes(t, b))
+		m.stop(t)
+		require.NoError(t, b.Close())
+	})
+}
+
+// A blocked is a backend that refuses messages while it is blocked.
+type blocked struct {
+	lasting
+	mu      sync.Mutex
+	refuses bool
+}
+
+func (b *blocked) set(refuses bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuses = refuses
+}
+
+func (b *blocked) Publish(ctx context.Context, ms []*backend.Message) error {
+	b.mu.Lock()
+	refuses := b.refuses
+	b.mu.Unlock()
+	if refuses {
+		return backend.ErrUnavailable
+	}
+	return b.Backend.Publish(ctx, ms)
+}
+
+// A failure is told, and the process is there again when the broker is.
+func TestFailureIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := inmemory.New(inmemory.Options{})
+		b := &blocked{lasting: lasting{memory}}
+		told := 0
+		m := start(t, b, presence.Options{Every: 5 * time.Second, OnFailure: func(err error) {
+			told++
+			require.ErrorIs(t, err, backend.ErrUnavailable)
+		}})
+		time.Sleep(time.Second)
+		b.set(true)
+		time.Sleep(time.Minute)
+		require.True(t, processes(t, b)[0].Silent)
+		b.set(false)
+		time.Sleep(5 * time.Second)
+		require.False(t, processes(t, b)[0].Silent)
+		require.Equal(t, 1, notes(t, b))
+		m.stop(t)
+		require.GreaterOrEqual(t, told, 55)
+		require.NoError(t, memory.Close())
+	})
+}
+
+// Other events in the topic, and notes that are no JSON, are no processes.
+func TestForeignEvents(t *testing.T) {
+	b := inmemory.New(inmemory.Options{})
+	bus, err := eventbus.New(b, eventbus.Options{})
+	require.NoError(t, err)
+	for _, e := range []*eventbus.Event{
+		{Type: "other", Payload: []byte(`{"id":"x"}`)}, {Type: presence.Type, Payload: []byte(`{`)}, {Type: presence.Type, Payload: []byte(`{}`)},
+	} {
+		require.NoError(t, bus.Publish(t.Context(), presence.Topic, e))
+	}
+	require.Empty(t, processes(t, b))
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+// A backend that cannot read or remove is refused, because notes would stay.
+func TestUnsupported(t *testing.T) {
+	b := inmemory.New(inmemory.Options{})
+	bus, err := eventbus.New(struct{ backend.Backend }{b}, eventbus.Options{})
+	require.NoError(t, err)
+	_, err = presence.New(t.Context(), bus, presence.Options{})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = presence.Processes(t.Context(), bus.Backend())
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+func TestOptions(t *testing.T) {
+	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
+	require.NoError(t, err)
+	_, err = presence.New(t.Context(), bus, presence.Options{Every: time.Millisecond})
+	require.EqualError(t, err, "eventbus: presence.Options.Every is 1ms, less than a second")
+	_, err = presence.New(t.Context(), bus, presence.Options{Timeout: -1})
+	require.EqualError(t, err, "eventbus: presence.Options.Timeout is negative")
+	a, err := presence.New(t.Context(), bus, presence.Options{})
+	require.NoError(t, err)
+	require.NoError(t, a.Shutdown(t.Context()))
+	require.NoError(t, a.ListenAndServe(), "after Shutdown")
+	require.Error(t, a.ListenAndServe(), "again")
+	require.NoError(t, bus.Shutdown(t.Context()))
+}

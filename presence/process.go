@@ -1,0 +1,166 @@
+package presence
+
+import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pattern"
+)
+
+// Type is the Type of the events that store notes.
+const Type = "eventbus.process"
+
+// A Process is a bus of a program, as its last note describes it. Its form in JSON is stable.
+type Process struct {
+	ID      string `json:"id"`      // differs between all processes, and after a restart
+	Name    string `json:"name"`    // the instance, or the service with the machine and the number of the process
+	Service string `json:"service"` // Options.Service
+	Version string `json:"version,omitempty"`
+	Host    string `json:"host,omitempty"`
+	PID     int    `json:"pid"`
+
+	Started time.Time     `json:"started"` // when the announcer was made, by the clock of the process
+	Written time.Time     `json:"written"` // when the note was written, by the clock of the broker
+	Every   time.Duration `json:"every"`   // Options.Every, in nanoseconds
+
+	Subscriptions []Subscription `json:"subscriptions,omitempty"` // sorted by topic and group
+	More          int            `json:"more,omitempty"`          // subscriptions that are left out, because there are too many
+
+	// Silent reports whether the process has written no note for three times Every: it is dead,
+	// stands still, or does not reach the broker. [Processes] sets it.
+	Silent bool `json:"-"`
+
+	position string
+}
+
+// A Subscription is a subscription of a [Process].
+type Subscription struct {
+	Topic      string            `json:"topic"`                // as given to Subscribe; several are joined by commas
+	Group      string            `json:"group"`                //
+	State      string            `json:"state"`                // an observer.State
+	Error      string            `json:"error,omitempty"`      // why it is in this state, at most 512 bytes
+	Handlers   int               `json:"handlers"`             // how many may run at the same time now
+	Running    int64             `json:"running"`              // how many run
+	Held       int64             `json:"held"`                 // eventbus.Counts.Held
+	Failing    int               `json:"failing"`              // events that wait for another attempt
+	Partitions []int             `json:"partitions,omitempty"` // the partitions that it owns
+	Settings   map[string]string `json:"settings"`             // the settings in force, see [Settings]
+}
+
+const (
+	mostSubscriptions = 200
+	mostError         = 512 // bytes
+	silentAfter       = 3   // times Every
+)
+
+// Reads reports whether topic is one of the topics of s, or matches one of its patterns.
+func (s Subscription) Reads(topic string) bool {
+	for t := range strings.SplitSeq(s.Topic, ",") {
+		if pattern.Match(t, topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// thisProcess returns the part of a note that does not change.
+func thisProcess(o Options, id string) Process {
+	host, _ := os.Hostname() // without one, the number must do
+	return Process{
+		ID: id, Name: eventbus.Options{Service: o.Service, Instance: o.Instance}.Process(), Service: o.Service,
+		Version: o.Version, Host: host, PID: os.Getpid(), Started: time.Now().UTC(), Every: o.Every,
+	}
+}
+
+// programVersion returns the version of the main module or, if it has none, its revision.
+func programVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return ""
+}
+
+// describe returns the subscriptions of b, and how many more there are.
+func describe(b *eventbus.Bus) (all []Subscription, more int) {
+	list := b.Subscriptions()
+	more = max(0, len(list)-mostSubscriptions)
+	for _, s := range list[:len(list)-more] {
+		state, err := s.State()
+		now, _, _ := s.Handlers()
+		counts := s.Counts()
+		_, failing := s.Failing()
+		d := Subscription{
+			Topic: s.Topic(), Group: s.Group(), State: string(state), Handlers: now, Running: counts.Running, Held: counts.Held,
+			Failing: failing, Partitions: s.Partitions(), Settings: Settings(s.Options()),
+		}
+		if err != nil {
+			d.Error = cut(err.Error(), mostError)
+		}
+		all = append(all, d)
+	}
+	return all, more
+}
+
+// lasting returns the part of a description that does not change with each event.
+func lasting(subscriptions []Subscription) ([]byte, error) {
+	all := slices.Clone(subscriptions)
+	for i := range all {
+		all[i].Running, all[i].Held, all[i].Failing = 0, 0, 0
+	}
+	return json.Marshal(all)
+}
+
+// message returns the message that stores p.
+func (p *Process) message() (*backend.Message, error) {
+	payload, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	return eventbus.MessageOf(Topic, &eventbus.Event{
+		ID: p.ID, Type: Type, Source: p.Service, Time: p.Written, ContentType: "application/json", Payload: payload,
+	})
+}
+
+// decode returns the process that m describes. It reports whether m is a note.
+func decode(m *backend.Message) (p Process, ok bool) {
+	if e := eventbus.EventOf(m); e.Type != Type {
+		return p, false
+	}
+	if json.Unmarshal(m.Payload, &p) != nil || p.ID == "" {
+		return p, false
+	}
+	p.position = strings.Clone(m.Position)
+	return p, true
+}
+
+// patience is how long after its note a process is not Silent.
+func (p *Process) patience() time.Duration { return silentAfter * max(p.Every, time.Second) }
+
+// order sorts by name, the newest process of a name first.
+func (p *Process) order(other *Process) int {
+	return cmp.Or(cmp.Compare(p.Name, other.Name), other.Started.Compare(p.Started), cmp.Compare(p.ID, other.ID))
+}
+
+// cut returns the beginning of text, of at most n bytes.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}

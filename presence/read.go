@@ -1,0 +1,66 @@
+package presence
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+const (
+	mostNotes = 10_000 // of one reading
+	pageSize  = 500
+)
+
+// Processes returns the processes that have a note on b, sorted by name. It reads at most 10,000
+// notes. If no process was announced yet, there are none. If the backend cannot read topics, the
+// error matches [errors.ErrUnsupported].
+func Processes(ctx context.Context, b backend.Backend) ([]Process, error) {
+	notes, err := read(ctx, b, func(ctx context.Context, f func(context.Context) error) error { return f(ctx) })
+	if err != nil || len(notes) == 0 {
+		return nil, err
+	}
+	now, err := backend.Now(ctx, b, Topic)
+	if err != nil {
+		now = time.Now()
+	}
+	last := map[string]int{} // the index of the newest note, by ID
+	for i := range notes {
+		last[notes[i].ID] = i
+	}
+	all := make([]Process, 0, len(last))
+	for i := range notes {
+		if p := notes[i]; last[p.ID] == i {
+			p.Silent = now.Sub(p.Written) > p.patience()
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b Process) int { return a.order(&b) })
+	return all, nil
+}
+
+// read returns all notes, the oldest first.
+func read(ctx context.Context, b backend.Backend, call func(context.Context, func(context.Context) error) error) (notes []Process, err error) {
+	for from := backend.StartEarliest; len(notes) < mostNotes; {
+		var ms []backend.Message
+		err := call(ctx, func(ctx context.Context) (err error) {
+			ms, err = backend.Read(ctx, b, Topic, from, pageSize)
+			return err
+		})
+		if errors.Is(err, backend.ErrGone) || err == nil && len(ms) == 0 {
+			return notes, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range ms {
+			if p, ok := decode(&ms[i]); ok {
+				notes = append(notes, p)
+			}
+		}
+		from = backend.StartAfter(ms[len(ms)-1].Position)
+	}
+	return notes, nil
+}
