@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// A process announces itself, and another part of the program looks who works for which group.
+// A process announces itself, and another part of the program reads the note.
 func Example() {
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()

@@ -26,7 +26,8 @@
 //
 // A note has the names, states and settings of at most 200 subscriptions. It has no event, and no
 // address of the broker. A failure to write a note is told to Options.OnFailure, and changes nothing
-// else in the process.
+// else in the process. On a broker with access control, the announcer needs the rights to publish,
+// read and remove in Topic, and [Processes] needs the right to read it.
 package presence
 
 import (
