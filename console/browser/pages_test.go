@@ -125,6 +125,15 @@ func groupsAreTold(w *tab, s *stand) {
 	require.Len(t, w.rows("Partitions"), 4)
 	w.open("group?topic=" + ordersTopic + "&name=mail")
 	require.Contains(t, w.text("main"), "stuck The oldest event has waited for long")
+	members := w.rows("Members that announce themselves")
+	require.Len(t, members, 1)
+	require.Equal(t, "1 of 1", members[0]["Running"])
+	require.Equal(t, "v2.7.1", members[0]["Version"])
+	require.Contains(t, w.rows("Settings in which all members agree"), map[string]string{"Setting": "MaxInFlight", "Value": "1"})
+	w.click("Processes")
+	processes := w.rows("Processes that announce themselves")
+	require.Len(t, processes, 1)
+	require.Contains(t, processes[0]["Groups"], "mail of "+ordersTopic)
 }
 
 func eventsAreShown(w *tab, s *stand) {
