@@ -24,8 +24,8 @@
 // thereafter. So the topic has one message for each process, and for each one that ended within the
 // last ten minutes.
 //
-// A note has the names, states and settings of at most 200 subscriptions. It has no event, and no
-// address of the broker. A failure to write a note is told to Options.OnFailure, and changes nothing
+// A note has the names, states and settings of at most 200 subscriptions, and of fewer if it would
+// have more than 256 KiB. It has no event, and no address of the broker. A failure to write a note is told to Options.OnFailure, and changes nothing
 // else in the process. On a broker with access control, the announcer needs the rights to publish,
 // read and remove in Topic, and [Processes] needs the right to read it.
 package presence
@@ -60,7 +60,7 @@ type Options struct {
 	// none, the revision from which the program was built.
 	Version string
 
-	Every   time.Duration // the time between two notes; at least 1 s; default 15 s
+	Every   time.Duration // the time between two notes; 1 s to 1 h; default 15 s
 	Timeout time.Duration // bounds each call to the backend; default 5 s
 
 	// OnFailure is called on the goroutine of the announcer if a note cannot be written, or an old
@@ -81,6 +81,8 @@ func (o Options) check() error {
 	switch {
 	case o.Every < time.Second:
 		return &eventbus.FieldError{Field: "presence.Options.Every", Reason: fmt.Sprintf("is %v, less than a second", o.Every)}
+	case o.Every > time.Hour:
+		return &eventbus.FieldError{Field: "presence.Options.Every", Reason: fmt.Sprintf("is %v, more than an hour", o.Every)}
 	case o.Timeout < 0:
 		return &eventbus.FieldError{Field: "presence.Options.Timeout", Reason: "is negative"}
 	}

@@ -3,6 +3,7 @@ package presence_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
@@ -259,6 +260,51 @@ func TestForeignEvents(t *testing.T) {
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
 
+// A process with very many subscriptions, or ones with very many topics, has a note of bounded size.
+func TestLargeNotes(t *testing.T) {
+	for _, row := range []struct{ subscriptions, topics, told int }{{201, 1, 200}, {64, 200, 16}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := inmemory.New(inmemory.Options{})
+			m := start(t, b, presence.Options{Every: time.Second})
+			for i := range row.subscriptions {
+				o := eventbus.SubscribeOptions{Group: fmt.Sprint("group-", i), DeadLetter: eventbus.DiscardDeadLetters}
+				for n := range row.topics {
+					o.Topics = append(o.Topics, fmt.Sprintf("topic-%03d.%s", n, strings.Repeat("x", 50)))
+				}
+				m.subscribe(t, "", o)
+			}
+			time.Sleep(2 * time.Second)
+			p := processes(t, b)[0]
+			require.Len(t, p.Subscriptions, row.told)
+			require.Equal(t, row.subscriptions-row.told, p.More)
+			m.stop(t)
+			require.NoError(t, b.Close())
+		})
+	}
+}
+
+// The clock of the broker may be set back, and another program may write any note.
+func TestNotesOfAnyTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		m := start(t, b, presence.Options{})
+		time.Sleep(time.Second)
+		for i, every := range []time.Duration{-1, 0, 1 << 62} {
+			note := fmt.Sprintf(`{"id":"%d","every":%d,"written":"2999-01-01T00:00:00Z"}`, i, every)
+			require.NoError(t, m.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: []byte(note)}))
+		}
+		all := processes(t, b)
+		require.Len(t, all, 4)
+		for _, p := range all[:3] {
+			require.True(t, p.Silent, p.ID)
+		}
+		time.Sleep(21 * time.Minute)
+		require.Equal(t, 1, notes(t, b))
+		m.stop(t)
+		require.NoError(t, b.Close())
+	})
+}
+
 // A backend that cannot read or remove is refused, because notes would stay.
 func TestUnsupported(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
@@ -276,6 +322,8 @@ func TestOptions(t *testing.T) {
 	require.NoError(t, err)
 	_, err = presence.New(t.Context(), bus, presence.Options{Every: time.Millisecond})
 	require.EqualError(t, err, "eventbus: presence.Options.Every is 1ms, less than a second")
+	_, err = presence.New(t.Context(), bus, presence.Options{Every: 2 * time.Hour})
+	require.EqualError(t, err, "eventbus: presence.Options.Every is 2h0m0s, more than an hour")
 	_, err = presence.New(t.Context(), bus, presence.Options{Timeout: -1})
 	require.EqualError(t, err, "eventbus: presence.Options.Timeout is negative")
 	a, err := presence.New(t.Context(), bus, presence.Options{})

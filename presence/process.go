@@ -56,8 +56,9 @@ type Subscription struct {
 
 const (
 	mostSubscriptions = 200
-	mostError         = 512 // bytes
-	silentAfter       = 3   // times Every
+	mostNote          = 256 << 10 // bytes
+	mostError         = 512       // bytes
+	silentAfter       = 3         // times Every
 )
 
 // Reads reports whether topic is one of the topics of s, or matches one of its patterns.
@@ -126,11 +127,17 @@ func lasting(subscriptions []Subscription) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// message returns the message that stores p.
+// message returns the message that stores p. It leaves out subscriptions if there are too many for a
+// message.
 func (p *Process) message() (*backend.Message, error) {
 	payload, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
+	}
+	if n := len(p.Subscriptions); n > 0 && len(payload) > mostNote {
+		less := *p
+		less.Subscriptions, less.More = p.Subscriptions[:n/2], p.More+n-n/2
+		return less.message()
 	}
 	return eventbus.MessageOf(Topic, &eventbus.Event{
 		ID: p.ID, Type: Type, Source: p.Service, Time: p.Written, ContentType: "application/json", Payload: payload,
@@ -149,8 +156,14 @@ func decode(m *backend.Message) (p Process, ok bool) {
 	return p, true
 }
 
-// patience is how long after its note a process is not Silent.
-func (p *Process) patience() time.Duration { return silentAfter * max(p.Every, time.Second) }
+// patience is how long after its note a process is not Silent. Another program may have written any
+// number.
+func (p *Process) patience() time.Duration {
+	return silentAfter * min(max(p.Every, time.Second), time.Hour)
+}
+
+// age returns the time since the note. The clock of the broker may have been set back since then.
+func (p *Process) age(now time.Time) time.Duration { return now.Sub(p.Written).Abs() }
 
 // order sorts by name, the newest process of a name first.
 func (p *Process) order(other *Process) int {

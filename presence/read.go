@@ -33,7 +33,7 @@ func Processes(ctx context.Context, b backend.Backend) ([]Process, error) {
 	all := make([]Process, 0, len(last))
 	for i := range notes {
 		if p := notes[i]; last[p.ID] == i {
-			p.Silent = now.Sub(p.Written) > p.patience()
+			p.Silent = p.age(now) > p.patience()
 			all = append(all, p)
 		}
 	}

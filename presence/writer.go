@@ -96,7 +96,7 @@ func (w *writer) sweep(ctx context.Context) error {
 	}
 	var old []string
 	for i := range notes {
-		if p := &notes[i]; p.ID != w.process.ID && now.Sub(p.Written) > max(keepNotes, p.patience()) {
+		if p := &notes[i]; p.ID != w.process.ID && p.age(now) > max(keepNotes, p.patience()) {
 			old = append(old, p.position)
 		}
 	}
