@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// announced returns what processes tells, when it tells of n members.
+// announced returns the processes that the command shows, as soon as they have n subscriptions.
 func (b *bench) announced(n int, topics ...string) (all []presence.Process) {
 	b.t.Helper()
 	await(b.t, "the members", func() bool {
