@@ -87,7 +87,7 @@ func (c *console) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := c.allow(r, o.Action); err != nil {
-		http.Error(w, err.Error(), http.StatusForbidden)
+		c.fail(w, r, "Nothing was changed", err)
 		return
 	}
 	j, err := c.changes.begin(r, o)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,14 +29,18 @@ type tally struct {
 	Looping int  // of N, that were redriven too often
 	More    bool // there may be more
 	Read    int
+	Known   int // letters that were counted before; 0: their number is not known
 }
 
 // String returns the number as text.
 func (t *tally) String() string {
-	if t.More {
-		return strconv.Itoa(t.N) + " or more"
+	if t.More && t.Known >= t.N {
+		return "about " + number(t.Known)
 	}
-	return strconv.Itoa(t.N)
+	if t.More {
+		return number(t.N) + " or more"
+	}
+	return number(t.N)
 }
 
 // confirm shows the page that asks before a change. It only reads.
@@ -86,10 +89,18 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 	}
 	key := strings.Join([]string{"count", o.Topic, string(o.from), o.Place, o.seen, o.search.values().Encode()}, "\x00")
 	p.Tally, err = reading(ctx, c.readings, key, func(ctx context.Context) (*tally, error) { return c.browse(o.Topic).count(ctx, o) })
-	if err == nil {
-		o.found = p.Tally.String()
+	if err != nil {
+		return err
 	}
-	return err
+	if p.Tally.More && o.from == backend.StartEarliest {
+		t := *p.Tally // it is shared
+		if of := c.sampler.Look(ctx).Topic(o.Topic); of != nil {
+			t.Known, _ = known(of.Letters, &o.search)
+		}
+		p.Tally = &t
+	}
+	o.found = p.Tally.String()
+	return nil
 }
 
 // count counts the letters of an order, within the bounds of a request.

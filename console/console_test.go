@@ -63,7 +63,7 @@ func TestOverview(t *testing.T) {
 		rows := p.cells("Groups")
 		require.Len(t, rows, 3)
 		require.Equal(t, map[string]string{
-			"Topic": "orders", "Group": "audit", "Status": "paused", "Lag": "60", "Last 15 minutes": "", "Oldest": "0s",
+			"Topic": "orders", "Group": "audit", "Status": "paused until somebody resumes it, by ann: the bank is closed", "Lag": "60", "Last 15 minutes": "", "Oldest": "0s",
 			"In flight": "0", "Delayed": "0", "Dead letters": "0", "Members": "1",
 		}, rows[0], "a group that does not keep up is first")
 		require.Equal(t, "billing", rows[1]["Group"])
@@ -123,7 +123,7 @@ func TestGroupPage(t *testing.T) {
 		shop(t, m)
 		v := visit(t, m, console.Options{})
 		p := v.page(v.page("").link("audit"))
-		require.Contains(t, p.text, "by ann: the bank is closed")
+		require.Contains(t, p.text, "by ann, until somebody resumes it: the bank is closed")
 		require.Contains(t, p.text, "An operator has paused the group.")
 		require.Len(t, v.page(v.page("").link("g")).cells("Partitions"), 3)
 		code, body := v.answer("group?topic=orders&name=nobody")

@@ -1,9 +1,11 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/figures"
 )
 
@@ -15,6 +17,8 @@ type groupPage struct {
 	Owners  *owners  // nil: the topic has no partitions
 	Retries *retries // nil: there is no such group
 	Members *members // nil: there is no such group
+
+	Pauses, Resumes bool // a pause, or its end, may change something
 }
 
 func (c *console) group(w http.ResponseWriter, r *http.Request) {
@@ -38,6 +42,12 @@ func (c *console) group(w http.ResponseWriter, r *http.Request) {
 		body.Owners, body.Retries = c.ownersOf(r, body.Topic, g.Name), c.retriesOf(r, s, g)
 		body.Members = c.membersOf(r.Context(), s, g.Topic, g.Name)
 		p.Permit = c.permit(w, r, Action{Topic: topic, Group: name}, Pause, Resume, Reset, DeleteGroup)
+		body.Pauses, body.Resumes = true, true
+		if p.Permit != nil {
+			if paused, known := c.pausedNow(r.Context(), body.Topic, g.Name); known {
+				body.Pauses, body.Resumes = !paused, paused
+			}
+		}
 	}
 	c.render(w, r, code, "group", p)
 }
@@ -45,4 +55,18 @@ func (c *console) group(w http.ResponseWriter, r *http.Request) {
 // Fields returns the fields of a form that names the group.
 func (p *groupPage) Fields() url.Values {
 	return url.Values{"topic": {p.Group.Topic}, "name": {p.Group.Name}}
+}
+
+// pausedNow asks the backend whether a group is paused, because the figures may be some seconds old and a
+// visitor may have paused it since then. known is false if the group has partitions, which may differ, or
+// the backend does not tell.
+func (r *readings) pausedNow(ctx context.Context, t *figures.Topic, group string) (paused, known bool) {
+	pauser, ok := backend.As[backend.Pauser](r.backend)
+	if !ok || len(t.Partitions) > 0 {
+		return false, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	p, err := pauser.Paused(ctx, t.Name, group)
+	return !p.Since.IsZero(), err == nil
 }

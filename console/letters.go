@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/seed41896749/eventbus/internal/figures"
 )
@@ -46,13 +47,75 @@ func (c *console) letters(w http.ResponseWriter, r *http.Request) {
 	p := &page{Title: "Dead letters in " + topic, Live: true, Figures: s, Body: body}
 	if c.changes != nil {
 		body.Jobs = c.changes.jobs.list(topic)
+	}
+	if c.changes != nil && !body.None() {
 		p.Permit = c.permit(w, r, Action{Topic: topic, Filter: filterOf(&search)}, Redrive, Discard)
 	}
 	c.render(w, r, code, "letters", p)
 }
 
-// Chosen reports whether a filter is set.
-func (p *lettersPage) Chosen() bool { return !p.Form.Search.empty() || p.Form.Since != "" }
+// None reports whether the topic is certainly none of dead letters: its name is not the usual one, and none
+// was counted.
+func (p *lettersPage) None() bool {
+	l := p.Letters
+	return !strings.HasSuffix(p.Topic, figures.LettersSuffix) && l != nil && p.Group == "" && l.N == 0 && !l.More && !l.Unknown
+}
+
+// Chosen says which letters a filter chooses, such as "with id 7"; empty: there is none. It leaves out the
+// value of a header, which may be a secret.
+func (p *lettersPage) Chosen() string {
+	f := filterOf(&p.Form.Search)
+	text := f.text()
+	if f.Value != "" && f.Header == "" {
+		text = strings.TrimPrefix(text+", a value of a header", ", ")
+	}
+	if text != "" {
+		text = "with " + text
+	}
+	if p.Form.Since != "" {
+		text = strings.TrimPrefix(text+" since "+p.Form.Since, " ")
+	}
+	return text
+}
+
+// Meant names the letters that the buttons change, with their number if it is known.
+func (p *lettersPage) Meant() string {
+	all := p.Chosen() == ""
+	if n, ok := known(p.Letters, &p.Form.Search); ok && p.Form.Since == "" {
+		text := plural(n, "letter")
+		if all && n != 1 {
+			text = "all " + text
+		}
+		return text
+	}
+	if all {
+		return "all letters"
+	}
+	return "the letters that match"
+}
+
+// known returns how many letters match a search, if the counted letters tell it.
+func known(l *figures.Letters, s *search) (int, bool) {
+	if l == nil || l.Unknown || l.More || s.ID+s.Key+s.Type+s.Header+s.Value != "" {
+		return 0, false
+	}
+	if s.Kind == nil {
+		if s.Group != "" {
+			of := l.Of(s.Group)
+			return of.N, !of.More
+		}
+		return l.N, true
+	}
+	if s.Group != "" {
+		return 0, false
+	}
+	for _, c := range l.Classes {
+		if c.Kind == *s.Kind {
+			return c.N, true
+		}
+	}
+	return 0, false
+}
 
 // Fields returns the fields of a form that names the letters.
 func (p *lettersPage) Fields() url.Values {

@@ -118,13 +118,16 @@ func (o *order) ofLetters(v url.Values) error {
 			return wrong("the rate %q is no number of events a second, more than 0", short(text))
 		}
 	}
-	if o.found = v.Get("found"); len(o.found) > len("100000 or more") {
+	if o.found = v.Get("found"); len(o.found) > mostFound {
 		return wrong("the number of letters is too long")
 	}
 	return nil
 }
 
-const mostRate = 1e6 // letters per second
+const (
+	mostRate  = 1e6 // letters per second
+	mostFound = 32  // bytes of a number with its words
+)
 
 // To returns where a group begins again, for people.
 func (o *order) To() string { return o.to }
@@ -165,4 +168,23 @@ func (o *order) page() string {
 		return "event?" + v.Encode()
 	}
 	return "letters?" + v.Encode()
+}
+
+// backOf returns the URL of the page with the form that has the fields v, also if they are no order;
+// empty: it is not known.
+func backOf(v url.Values) string {
+	o := order{Action: Action{Verb: Verb(v.Get("verb")), Topic: v.Get("topic"), Group: v.Get("name")}}
+	switch {
+	case o.Verb == Stop:
+		return jobURL(v.Get("job"))
+	case !slices.Contains(verbs, o.Verb):
+		return ""
+	case o.Verb.onGroup():
+		return o.page()
+	}
+	o.search, o.Place = searchOf(v), v.Get("at")
+	if from, ok := startOf(v.Get("from")); ok {
+		o.from = from
+	}
+	return o.page()
 }

@@ -25,9 +25,10 @@ type overview struct {
 	Planned []string         // the topics with scheduled or recurring events
 	Records []string         // the topics with lifecycle records about their events
 	Letters []*figures.Letters
-	Found   int    // groups that match
-	Next    string // URL of the next groups; empty: these are the last
-	Beyond  int    // groups without figures
+	Empty   []string // the dead-letter topics that certainly have no letters
+	Found   int      // groups that match
+	Next    string   // URL of the next groups; empty: these are the last
+	Beyond  int      // groups without figures
 	Total   int
 }
 
@@ -66,8 +67,12 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 		if len(t.Groups) == 0 && t.Letters == nil && status == "" && matches(t.Name) && (t.Exists || len(t.Partitions) > 0) {
 			o.Lonely = append(o.Lonely, t)
 		}
-		if t.Letters != nil && status == "" && matches(t.Name) {
-			o.Letters = append(o.Letters, t.Letters)
+		if l := t.Letters; l != nil && status == "" && matches(t.Name) {
+			if l.N == 0 && !l.More && !l.Unknown {
+				o.Empty = append(o.Empty, t.Name)
+			} else {
+				o.Letters = append(o.Letters, l)
+			}
 		}
 	}
 	for _, g := range s.Groups() {
@@ -92,6 +97,7 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 	o.Records = o.Records[:min(len(o.Records), mostGroups)]
 	o.Lonely = o.Lonely[:min(len(o.Lonely), mostGroups)]
 	o.Letters = o.Letters[:min(len(o.Letters), mostGroups)]
+	o.Empty = o.Empty[:min(len(o.Empty), mostGroups)]
 	return o
 }
 

@@ -22,6 +22,7 @@ type page struct {
 	Figures *figures.Snapshot // nil: the page has none
 	Permit  *permit           // nil: the page has no buttons
 	Changes bool              // the console has a list of changes
+	Name    string            // of the template
 	Body    any
 }
 
@@ -32,7 +33,7 @@ func isPart(r *http.Request) bool { return r.Header.Get(partHeader) != "" }
 
 // render writes a page.
 func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name string, p *page) {
-	p.Version, p.Now, p.Changes = c.version, time.Now(), c.changes != nil
+	p.Name, p.Version, p.Now, p.Changes = name, c.version, time.Now(), c.changes != nil
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "base.html", p); err != nil {
 		panic(err) // the template does not fit its data
@@ -45,11 +46,18 @@ func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name 
 type failure struct {
 	Text string
 	Hint string
+	Back string // URL of the page from which the visitor came; empty: not known
 }
 
-// fail writes a page with an error.
+// fail writes a page with an error. It has a link back if the request names a topic or a group in the way
+// of a form.
 func (c *console) fail(w http.ResponseWriter, r *http.Request, title string, err error) {
 	code, f := failureOf(err)
+	if r.Form == nil {
+		f.Back = backOf(r.URL.Query())
+	} else {
+		f.Back = backOf(r.Form)
+	}
 	c.render(w, r, code, "failure", &page{Title: title, Body: f})
 }
 

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,11 +14,25 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
+// A mortal is the backend of a process that may die. Then nothing is removed any more.
+type mortal struct {
+	stays
+	dead atomic.Bool
+}
+
+func (m *mortal) Remove(ctx context.Context, topic string, positions []string) error {
+	if m.dead.Load() {
+		return backend.ErrUnavailable
+	}
+	return backend.Remove(ctx, m.Backend, topic, positions)
+}
+
 // announced starts a process with a member of orders/billing, or with a pattern. It ends with stop, or
 // stands still from now on with fall.
 func announced(t *testing.T, b backend.Backend, name, topic string, o eventbus.SubscribeOptions) (stop, fall func()) {
 	t.Helper()
-	bus := openBus(t, b, eventbus.Options{})
+	own := &mortal{stays: stays{b}}
+	bus := openBus(t, own, eventbus.Options{})
 	o.Group = "billing"
 	_, err := bus.Subscribe(t.Context(), topic, o, func(context.Context, *eventbus.Delivery) error { return nil })
 	require.NoError(t, err)
@@ -29,9 +44,8 @@ func announced(t *testing.T, b backend.Backend, name, topic string, o eventbus.S
 		end(t, bus)
 	}
 	fall = func() {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = a.Shutdown(ctx) // as after a kill, the note stays
+		own.dead.Store(true)
+		require.ErrorIs(t, a.Shutdown(t.Context()), backend.ErrUnavailable) // as after a kill, the note stays
 		end(t, bus)
 	}
 	return stop, fall

@@ -24,6 +24,8 @@ var words = template.FuncMap{
 	"class":  cssClass,
 	"spark":  newSpark,
 	"plural": plural,
+	"number": number,
+	"dead":   dead,
 
 	"jobURL":          jobURL,
 	"title":           func(a Action) string { return title(&a) },
@@ -67,11 +69,24 @@ func figure(c figures.Count) string {
 	if !c.Known() {
 		return "unknown"
 	}
-	text := c.String()
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "\u202f" + text[i:]
+	return grouped(c.String())
+}
+
+// grouped returns a number with its digits in groups of three.
+func grouped(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "\u202f" + digits[i:]
 	}
-	return text
+	return digits
+}
+
+// number returns n with its digits in groups of three.
+func number(n int) string { return grouped(strconv.Itoa(n)) }
+
+// dead returns a number of dead letters, such as "12 or more" or "unknown".
+func dead(l *figures.Letters) string {
+	n := number(l.N)
+	return strings.Replace(l.String(), strconv.Itoa(l.N), n, 1)
 }
 
 // size returns a number of bytes for people.
@@ -90,7 +105,7 @@ func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return strconv.Itoa(n) + " " + noun + "s"
+	return number(n) + " " + noun + "s"
 }
 
 // printable returns s with an escape in place of each character that is not seen, such as one that

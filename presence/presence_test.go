@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,20 +33,35 @@ type lasting struct{ backend.Backend }
 func (lasting) Close() error              { return nil }
 func (l lasting) Unwrap() backend.Backend { return l.Backend }
 
+// A mortal is a lasting backend of a process that may die. Then nothing is removed any more.
+type mortal struct {
+	lasting
+	dead atomic.Bool
+}
+
+func (m *mortal) Remove(ctx context.Context, topic string, positions []string) error {
+	if m.dead.Load() {
+		return backend.ErrUnavailable
+	}
+	return backend.Remove(ctx, m.Backend, topic, positions)
+}
+
 // A member is a process that announces itself.
 type member struct {
 	*eventbus.Bus
+	backend   *mortal
 	announcer *presence.Announcer
 	ended     chan error // gets the result of ListenAndServe
 }
 
 func start(t *testing.T, b backend.Backend, o presence.Options) *member {
 	t.Helper()
-	bus, err := eventbus.New(lasting{b}, eventbus.Options{Service: o.Service})
+	own := &mortal{lasting: lasting{b}}
+	bus, err := eventbus.New(own, eventbus.Options{Service: o.Service})
 	require.NoError(t, err)
 	a, err := presence.New(t.Context(), bus, o)
 	require.NoError(t, err)
-	m := &member{bus, a, make(chan error, 1)}
+	m := &member{bus, own, a, make(chan error, 1)}
 	go func() { m.ended <- a.ListenAndServe() }()
 	return m
 }
@@ -67,9 +83,8 @@ func (m *member) stop(t *testing.T) {
 // fall is the end of a process that was killed: it has no chance to remove its note.
 func (m *member) fall(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	cancel()
-	_ = m.announcer.Shutdown(ctx)
+	m.backend.dead.Store(true)
+	require.ErrorIs(t, m.announcer.Shutdown(context.WithoutCancel(t.Context())), backend.ErrUnavailable)
 	require.NoError(t, <-m.ended)
 	require.NoError(t, m.Shutdown(context.WithoutCancel(t.Context())))
 }

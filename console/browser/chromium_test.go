@@ -229,12 +229,24 @@ func (w *tab) rows(caption string) []map[string]string {
 // click follows the link, or presses the button, that has this text.
 func (w *tab) click(text string) {
 	w.t.Helper()
+	w.follow(fmt.Sprintf(`[...document.querySelectorAll("a, button")].find(e => e.innerText.trim().replace(/\s+/g, " ") === %q)`, text))
+}
+
+// press presses the button of a form.
+func (w *tab) press(form string) {
+	w.t.Helper()
+	w.follow(fmt.Sprintf(`document.querySelector("#%s button")`, form))
+}
+
+// follow clicks the element that an expression finds, and waits for the next page.
+func (w *tab) follow(element string) {
+	w.t.Helper()
 	before := eval[float64](w, "performance.timeOrigin")
 	require.True(w.t, eval[bool](w, fmt.Sprintf(`(() => {
-		const found = [...document.querySelectorAll("a, button")].find(e => e.innerText.trim().replace(/\s+/g, " ") === %q);
+		const found = %s;
 		found?.click();
-		return found !== undefined;
-	})()`, text)), "there is no %q on %s", text, w.text("h1"))
+		return Boolean(found);
+	})()`, element)), "there is no %s on %s", element, w.text("h1"))
 	w.until("the next page", func() bool {
 		return eval[bool](w, fmt.Sprintf(`performance.timeOrigin !== %f && document.readyState === "complete"`, before))
 	})

@@ -51,6 +51,9 @@ type Group struct {
 	Err     string        // why the figures are not known
 }
 
+// DeadLetters returns the dead letters of the group.
+func (g *Group) DeadLetters() *Letters { return &g.Dead }
+
 // A Part has the figures of a group in one partition.
 type Part struct {
 	Number int

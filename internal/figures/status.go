@@ -48,7 +48,7 @@ func (s Status) Explain() string {
 	case OK:
 		return "The group keeps up."
 	case Paused:
-		return "An operator has paused the group. Its members get no events until somebody resumes it."
+		return "An operator has paused the group. Its members get no events meanwhile."
 	case Behind:
 		return "The oldest event waits for long, or waits for another attempt. The group still moves."
 	case NoMembers:
