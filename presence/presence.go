@@ -94,9 +94,10 @@ func (o Options) check() error {
 type Announcer struct {
 	options Options
 	writer  *writer
-	ctx     context.Context // of the calls, until Shutdown
-	end     context.CancelFunc
-	ended   chan struct{} // closed when ListenAndServe has returned, or never ran
+	ctx     context.Context // of the calls
+	cancel  context.CancelFunc
+	stop    chan struct{} // closed by Shutdown
+	ended   chan struct{} // closed when ListenAndServe has returned
 
 	mu      sync.Mutex
 	running bool // ListenAndServe was called
@@ -118,12 +119,13 @@ func New(ctx context.Context, b *eventbus.Bus, o Options) (*Announcer, error) {
 	if !reads || !removes {
 		return nil, fmt.Errorf("presence: the backend cannot read topics or remove messages: %w", errors.ErrUnsupported)
 	}
-	a := &Announcer{options: o, writer: newWriter(b, o, uuid.NewString()), ended: make(chan struct{})}
-	a.ctx, a.end = context.WithCancel(context.WithoutCancel(ctx))
+	a := &Announcer{options: o, writer: newWriter(b, o, uuid.NewString()), stop: make(chan struct{}), ended: make(chan struct{})}
+	a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return a, nil
 }
 
-// ListenAndServe writes notes until Shutdown is called, and returns nil then. It can be called once.
+// ListenAndServe writes notes until Shutdown is called or the backend is closed, and returns nil then. It
+// can be called once.
 func (a *Announcer) ListenAndServe() error {
 	a.mu.Lock()
 	running, closed := a.running, a.closed
@@ -141,13 +143,16 @@ func (a *Announcer) ListenAndServe() error {
 	failed := false
 	for {
 		err := a.writer.turn(a.ctx, time.Now())
-		if err != nil && a.ctx.Err() == nil {
+		switch {
+		case errors.Is(err, backend.ErrClosed):
+			return nil
+		case err != nil && a.ctx.Err() == nil:
 			a.tell(err, failed)
 		}
 		failed = err != nil
 		select {
 		case <-tick.C:
-		case <-a.ctx.Done():
+		case <-a.stop:
 			return nil
 		}
 	}
@@ -163,15 +168,18 @@ func (a *Announcer) tell(err error, again bool) {
 	}
 }
 
-// Shutdown removes the note and waits for the end of ListenAndServe, at most until ctx ends. If the
-// note cannot be removed, it stays, and Shutdown returns the error.
+// Shutdown waits for the end of ListenAndServe, and for the call that it may make, and removes the note.
+// If ctx ends before, Shutdown cancels the call and returns the cause. If the note cannot be removed,
+// Options.OnFailure is told, and the note stays for a while. A second Shutdown only waits.
 func (a *Announcer) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
-	again := a.closed
+	again, running := a.closed, a.running
 	a.closed = true
-	running := a.running
 	a.mu.Unlock()
-	a.end()
+	if !again {
+		close(a.stop)
+	}
+	defer a.cancel()
 	if !running {
 		return nil
 	}
@@ -183,5 +191,8 @@ func (a *Announcer) Shutdown(ctx context.Context) error {
 	if again {
 		return nil
 	}
-	return a.writer.leave(ctx)
+	if err := a.writer.leave(ctx); err != nil && !errors.Is(err, backend.ErrClosed) {
+		a.tell(err, false)
+	}
+	return nil
 }

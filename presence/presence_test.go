@@ -80,11 +80,18 @@ func (m *member) stop(t *testing.T) {
 	require.NoError(t, m.Shutdown(ctx))
 }
 
+// stopped shuts down a member whose announcer has ended by itself.
+func (m *member) stopped(t *testing.T) {
+	t.Helper()
+	require.NoError(t, m.announcer.Shutdown(t.Context()))
+	_ = m.Shutdown(t.Context()) // its backend is closed
+}
+
 // fall is the end of a process that was killed: it has no chance to remove its note.
 func (m *member) fall(t *testing.T) {
 	t.Helper()
 	m.backend.dead.Store(true)
-	require.ErrorIs(t, m.announcer.Shutdown(context.WithoutCancel(t.Context())), backend.ErrUnavailable)
+	require.NoError(t, m.announcer.Shutdown(context.WithoutCancel(t.Context())))
 	require.NoError(t, <-m.ended)
 	require.NoError(t, m.Shutdown(context.WithoutCancel(t.Context())))
 }
@@ -154,12 +161,17 @@ func TestProcesses(t *testing.T) {
 func TestSilentProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
-		o := presence.Options{Service: "a", Every: 10 * time.Second}
+		told := 0
+		o := presence.Options{Service: "a", Every: 10 * time.Second, OnFailure: func(err error) {
+			require.ErrorIs(t, err, backend.ErrUnavailable)
+			told++
+		}}
 		dead := start(t, b, o)
 		o.Service = "b"
 		alive := start(t, b, o)
 		time.Sleep(9 * time.Second)
 		dead.fall(t) // its note is 9 s old
+		require.Equal(t, 1, told, "a note that cannot be removed is told, and Shutdown has not failed")
 		time.Sleep(20 * time.Second)
 		all := processes(t, b)
 		require.Len(t, all, 2)
@@ -191,6 +203,49 @@ func TestChangeIsToldSoon(t *testing.T) {
 		m.stop(t)
 		require.NoError(t, b.Close())
 	})
+}
+
+// The end waits for a call under way, so that its note is not forgotten, but not for ever. It ends by itself
+// with the backend.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := inmemory.New(inmemory.Options{})
+		b := &slow{lasting: lasting{memory}, takes: 3 * time.Second}
+		m := start(t, b, presence.Options{})
+		time.Sleep(time.Second) // the first note is under way
+		m.stop(t)
+		require.Zero(t, notes(t, memory))
+
+		b.takes = time.Hour
+		m = start(t, b, presence.Options{Timeout: time.Minute})
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, m.announcer.Shutdown(ctx), context.DeadlineExceeded)
+		require.NoError(t, <-m.ended)
+		require.NoError(t, m.Shutdown(t.Context()))
+
+		m = start(t, memory, presence.Options{})
+		time.Sleep(time.Second)
+		require.NoError(t, memory.Close())
+		require.NoError(t, <-m.ended)
+		m.stopped(t)
+	})
+}
+
+// A slow is a backend that takes its time to store messages.
+type slow struct {
+	lasting
+	takes time.Duration
+}
+
+func (b *slow) Publish(ctx context.Context, ms []*backend.Message) error {
+	select {
+	case <-time.After(b.takes):
+		return b.Backend.Publish(ctx, ms)
+	case <-ctx.Done():
+		return backend.ErrUnknownOutcome
+	}
 }
 
 // A subscription to every topic does not get the notes.

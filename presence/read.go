@@ -9,13 +9,15 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
+// The bounds of one reading.
 const (
-	mostNotes = 10_000 // of one reading
-	pageSize  = 500
+	mostNotes = 10_000
+	mostBytes = 64 << 20
+	pageSize  = 100
 )
 
 // Processes returns the processes that have a note on b, sorted by name. It reads at most 10,000
-// notes. If no process was announced yet, there are none. If the backend cannot read topics, the
+// notes and about 64 MiB. If no process was announced yet, there are none. If the backend cannot read topics, the
 // error matches [errors.ErrUnsupported].
 func Processes(ctx context.Context, b backend.Backend) ([]Process, error) {
 	notes, err := read(ctx, b, func(ctx context.Context, f func(context.Context) error) error { return f(ctx) })
@@ -43,7 +45,8 @@ func Processes(ctx context.Context, b backend.Backend) ([]Process, error) {
 
 // read returns all notes, the oldest first.
 func read(ctx context.Context, b backend.Backend, call func(context.Context, func(context.Context) error) error) (notes []Process, err error) {
-	for from := backend.StartEarliest; len(notes) < mostNotes; {
+	size := 0
+	for from := backend.StartEarliest; len(notes) < mostNotes && size < mostBytes; {
 		var ms []backend.Message
 		err := call(ctx, func(ctx context.Context) (err error) {
 			ms, err = backend.Read(ctx, b, Topic, from, pageSize)
@@ -56,6 +59,7 @@ func read(ctx context.Context, b backend.Backend, call func(context.Context, fun
 			return nil, err
 		}
 		for i := range ms {
+			size += ms[i].Size()
 			if p, ok := decode(&ms[i]); ok {
 				notes = append(notes, p)
 			}

@@ -292,7 +292,7 @@ func changesOfServe(t *testing.T, b *bench) {
 		var page string
 		await(t, "the group has figures", func() bool {
 			page = get("group?topic=orders&name=billing")
-			return strings.Contains(page, `id="pause"`)
+			return strings.Contains(page, `id="reset"`)
 		})
 		return page
 	}
