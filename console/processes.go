@@ -43,6 +43,7 @@ func (r *readings) announced(ctx context.Context) ([]presence.Process, error) {
 type members struct {
 	Rows     []memberRow
 	More     int                // members that are not shown
+	LeftOut  int                // subscriptions that are not in the notes of their processes
 	Differ   []presence.Setting // settings in which the members differ
 	Settings []presence.Setting // settings in which they agree
 	Failure  *failure
@@ -77,6 +78,7 @@ func (r *readings) membersOf(ctx context.Context, s *figures.Snapshot, topic, gr
 			}
 		}
 		p.Subscriptions = own
+		m.LeftOut += p.More
 		compared = append(compared, p)
 	}
 	if m.More = max(len(m.Rows)-mostProcesses, 0); m.More > 0 {

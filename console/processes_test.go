@@ -91,6 +91,7 @@ func TestProcesses(t *testing.T) {
 		require.Equal(t, "3", differ["Retry.MaxAttempts of a"])
 		require.Equal(t, "12", differ["Retry.MaxAttempts of c"])
 		require.Equal(t, "(discard)", differ["DeadLetter of c"])
+		require.Equal(t, "(topic).dlq", differ["DeadLetter of a"], "as of a member with a pattern")
 		require.NotContains(t, differ, "Concurrency of a")
 
 		fall()

@@ -25,6 +25,7 @@ var words = template.FuncMap{
 	"spark":  newSpark,
 	"plural": plural,
 	"number": number,
+	"beyond": func(n, most int) int { return max(n-most, 0) },
 	"dead":   dead,
 
 	"jobURL":          jobURL,

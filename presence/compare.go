@@ -19,7 +19,7 @@ type Setting struct {
 // A Value is the value of a setting in some processes.
 type Value struct {
 	Text      string   `json:"value"`     // empty: the setting is not set
-	Processes []string `json:"processes"` // the names of the processes, sorted
+	Processes []string `json:"processes"` // the names of the processes, sorted; with a part of the ID if several have one name
 }
 
 // Differs reports whether members have different values.
@@ -50,6 +50,10 @@ func (s Setting) String() string {
 // same: a member with a pattern is not compared with a member with one of its topics.
 func Compare(processes []Process) (all []Setting) {
 	groups := map[[2]string][]member{}
+	named := map[string]int{}
+	for i := range processes {
+		named[processes[i].Name]++
+	}
 	for i := range processes {
 		p := &processes[i]
 		if p.Silent {
@@ -58,7 +62,11 @@ func Compare(processes []Process) (all []Setting) {
 		for j := range p.Subscriptions {
 			s := &p.Subscriptions[j]
 			at := [2]string{s.Topic, s.Group}
-			groups[at] = append(groups[at], member{p.Name, s.Settings})
+			name := p.Name
+			if named[name] > 1 { // buses of one process
+				name += "#" + p.ID[:min(len(p.ID), 4)]
+			}
+			groups[at] = append(groups[at], member{name, s.Settings})
 		}
 	}
 	for at, members := range groups {

@@ -98,6 +98,8 @@ func TestCompare(t *testing.T) {
 			require.Equal(t, c.want, got)
 		})
 	}
+	two := presence.Compare([]presence.Process{{ID: "1234-5", Name: "a", Subscriptions: []presence.Subscription{billing()}}, {ID: "6789-0", Name: "a", Subscriptions: []presence.Subscription{billing("Lease", "1s")}}})
+	require.Equal(t, "orders/billing: Lease is 1s in a#6789, and 30s in a#1234", two[0].String())
 	some := presence.Compare([]presence.Process{process("a", false, billing("Concurrency", "1")), process("b", false, billing("Concurrency", "8"))})
 	require.Len(t, some, 2)
 	require.Equal(t, "Concurrency", some[0].Name)

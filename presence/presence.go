@@ -1,6 +1,6 @@
 // Package presence tells operators which processes work for which groups, and with which settings.
 //
-//	here, err := presence.New(ctx, bus, presence.Options{})
+//	here, err := presence.New(ctx, bus, presence.Options{Service: "shop"})
 //	…
 //	err = bus.Serve(ctx, here)
 //
@@ -19,15 +19,17 @@
 // Each process has one message in the topic [Topic], its note. Every Options.Every it writes a new
 // one and removes the one before. After a change, such as a new subscription, it does so within a
 // fifth of this time. The end of the announcer removes the note. If a process was killed, or cannot
-// reach the broker, its note stays, and the process is [Process.Silent] after three times Every. Each
-// announcer removes the notes that are older than ten minutes, when it begins and every ten minutes
-// thereafter. So the topic has one message for each process, and for each one that ended within the
-// last ten minutes.
+// reach the broker, its note stays, and the process is [Process.Silent] after three times Every. Every ten
+// minutes each announcer removes the notes that are older than ten minutes, and than three times their
+// Every. So the topic has one message for each process, and for each one that ended within the last twenty
+// minutes. If old notes cannot be removed, an announcer writes no more than sixteen.
 //
 // A note has the names, states and settings of at most 200 subscriptions, and of fewer if it would
-// have more than 256 KiB. It has no event, and no address of the broker. A failure to write a note is told to Options.OnFailure, and changes nothing
-// else in the process. On a broker with access control, the announcer needs the rights to publish,
-// read and remove in Topic, and [Processes] needs the right to read it.
+// have more than 256 KiB. It has no event. The error of a subscription may name a server of the broker.
+//
+// A failure to write a note is told to Options.OnFailure, and changes nothing else in the process. On a
+// broker with access control, the announcer needs the rights to publish, read and remove in Topic, and
+// [Processes] needs the right to read it.
 package presence
 
 import (
@@ -63,8 +65,8 @@ type Options struct {
 	Every   time.Duration // the time between two notes; 1 s to 1 h; default 15 s
 	Timeout time.Duration // bounds each call to the backend; default 5 s
 
-	// OnFailure is called on the goroutine of the announcer if a note cannot be written, or an old
-	// one removed. Default: log the first of several failures in a row with slog.Default().
+	// OnFailure is called if a note cannot be written, or one removed: on the goroutine of
+	// ListenAndServe, or of Shutdown. Default: log the first of several failures in a row with slog.Default().
 	OnFailure func(error)
 }
 
@@ -98,6 +100,7 @@ type Announcer struct {
 	cancel  context.CancelFunc
 	stop    chan struct{} // closed by Shutdown
 	ended   chan struct{} // closed when ListenAndServe has returned
+	left    chan struct{} // closed when Shutdown has returned
 
 	mu      sync.Mutex
 	running bool // ListenAndServe was called
@@ -119,7 +122,10 @@ func New(ctx context.Context, b *eventbus.Bus, o Options) (*Announcer, error) {
 	if !reads || !removes {
 		return nil, fmt.Errorf("presence: the backend cannot read topics or remove messages: %w", errors.ErrUnsupported)
 	}
-	a := &Announcer{options: o, writer: newWriter(b, o, uuid.NewString()), stop: make(chan struct{}), ended: make(chan struct{})}
+	a := &Announcer{options: o, writer: newWriter(b, o, uuid.NewString()), stop: make(chan struct{}), ended: make(chan struct{}), left: make(chan struct{})}
+	if _, err := a.writer.process.message(mostNote); err != nil {
+		return nil, fmt.Errorf("presence: %w", err) // the service is no source of events
+	}
 	a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return a, nil
 }
@@ -142,7 +148,7 @@ func (a *Announcer) ListenAndServe() error {
 	defer tick.Stop()
 	failed := false
 	for {
-		err := a.writer.turn(a.ctx, time.Now())
+		err := a.writer.turn(a.ctx, time.Now(), a.stopped)
 		switch {
 		case errors.Is(err, backend.ErrClosed):
 			return nil
@@ -168,30 +174,50 @@ func (a *Announcer) tell(err error, again bool) {
 	}
 }
 
-// Shutdown waits for the end of ListenAndServe, and for the call that it may make, and removes the note.
-// If ctx ends before, Shutdown cancels the call and returns the cause. If the note cannot be removed,
-// Options.OnFailure is told, and the note stays for a while. A second Shutdown only waits.
+func (a *Announcer) stopped() bool {
+	select {
+	case <-a.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// Shutdown ends ListenAndServe and removes the note. It takes Options.Timeout at most, so that a broker
+// that hangs leaves the time for the drain to the bus. If the note cannot be removed, Options.OnFailure is
+// told, and the note stays for a while. Shutdown returns an error only if ctx ends before. A second Shutdown
+// waits for the first one.
 func (a *Announcer) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	again, running := a.closed, a.running
 	a.closed = true
 	a.mu.Unlock()
-	if !again {
-		close(a.stop)
+	if again {
+		select {
+		case <-a.left:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("presence: %w", context.Cause(ctx))
+		}
 	}
+	defer close(a.left)
 	defer a.cancel()
+	close(a.stop)
 	if !running {
 		return nil
 	}
+	short, cancel := context.WithTimeout(ctx, a.options.Timeout)
+	defer cancel()
+	err := fmt.Errorf("presence: the note stays: %w", backend.ErrUnavailable)
 	select {
 	case <-a.ended:
-	case <-ctx.Done():
+		err = a.writer.leave(short)
+	case <-short.Done():
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("presence: %w", context.Cause(ctx))
-	}
-	if again {
-		return nil
-	}
-	if err := a.writer.leave(ctx); err != nil && !errors.Is(err, backend.ErrClosed) {
+	case err != nil && !errors.Is(err, backend.ErrClosed):
 		a.tell(err, false)
 	}
 	return nil

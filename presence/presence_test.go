@@ -210,20 +210,33 @@ func TestChangeIsToldSoon(t *testing.T) {
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := inmemory.New(inmemory.Options{})
-		b := &slow{lasting: lasting{memory}, takes: 3 * time.Second}
+		b := &slow{lasting: lasting{memory}, takes: 1500 * time.Millisecond}
 		m := start(t, b, presence.Options{})
 		time.Sleep(time.Second) // the first note is under way
 		m.stop(t)
 		require.Zero(t, notes(t, memory))
 
 		b.takes = time.Hour
-		m = start(t, b, presence.Options{Timeout: time.Minute})
-		time.Sleep(time.Second)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, m.announcer.Shutdown(ctx), context.DeadlineExceeded)
-		require.NoError(t, <-m.ended)
-		require.NoError(t, m.Shutdown(t.Context()))
+		told := 0
+		for _, patience := range []time.Duration{time.Second, time.Minute} {
+			m = start(t, b, presence.Options{Timeout: 5 * time.Second, OnFailure: func(error) { told++ }})
+			time.Sleep(time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			began := time.Now()
+			err := m.announcer.Shutdown(ctx)
+			cancel()
+			if patience == time.Second {
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, time.Second, time.Since(began))
+			} else {
+				require.NoError(t, err)
+				require.LessOrEqual(t, time.Since(began), 5*time.Second)
+				require.Equal(t, 1, told)
+			}
+			require.NoError(t, <-m.ended)
+			require.NoError(t, m.announcer.Shutdown(t.Context()), "again")
+			require.NoError(t, m.Shutdown(t.Context()))
+		}
 
 		m = start(t, memory, presence.Options{})
 		time.Sleep(time.Second)
@@ -233,10 +246,19 @@ func TestEnd(t *testing.T) {
 	})
 }
 
-// A slow is a backend that takes its time to store messages.
+// A slow is a backend that takes its time to tell the time and to store messages.
 type slow struct {
 	lasting
 	takes time.Duration
+}
+
+func (b *slow) Now(ctx context.Context, _ string) (time.Time, error) {
+	select {
+	case <-time.After(b.takes):
+		return time.Now(), nil
+	case <-ctx.Done():
+		return time.Time{}, context.Cause(ctx)
+	}
 }
 
 func (b *slow) Publish(ctx context.Context, ms []*backend.Message) error {
@@ -353,6 +375,115 @@ func TestLargeNotes(t *testing.T) {
 	}
 }
 
+// A troubled is a backend that cannot remove messages, or that does not tell the outcome of Publish, and
+// whose clock differs.
+type troubled struct {
+	lasting
+	keeps, unsure atomic.Bool
+	ahead         time.Duration
+}
+
+func (b *troubled) Now(context.Context, string) (time.Time, error) {
+	return time.Now().Add(b.ahead), nil
+}
+
+func (b *troubled) Remove(ctx context.Context, topic string, positions []string) error {
+	if b.keeps.Load() {
+		return backend.ErrDenied
+	}
+	return backend.Remove(ctx, b.Backend, topic, positions)
+}
+
+func (b *troubled) Publish(ctx context.Context, ms []*backend.Message) error {
+	err := b.Backend.Publish(ctx, ms)
+	if b.unsure.Load() {
+		return backend.ErrUnknownOutcome
+	}
+	return err
+}
+
+// While notes cannot be removed, the topic does not grow beyond a bound, and the process lives. All notes
+// are gone soon after the trouble, and after the end.
+func TestTroubles(t *testing.T) {
+	for name, trouble := range map[string]func(b *troubled) *atomic.Bool{
+		"keeps":  func(b *troubled) *atomic.Bool { return &b.keeps },
+		"unsure": func(b *troubled) *atomic.Bool { return &b.unsure },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := inmemory.New(inmemory.Options{})
+				b := &troubled{lasting: lasting{memory}, ahead: -time.Hour}
+				m := start(t, b, presence.Options{Every: 15 * time.Second, OnFailure: func(error) {}})
+				time.Sleep(20 * time.Minute)
+				require.False(t, processes(t, b)[0].Silent, "the clock of the broker counts")
+				bad := trouble(b)
+				bad.Store(true)
+				time.Sleep(3 * time.Minute)
+				require.False(t, processes(t, b)[0].Silent)
+				time.Sleep(3 * time.Hour)
+				require.LessOrEqual(t, notes(t, memory), 16)
+				bad.Store(false)
+				time.Sleep(30 * time.Second)
+				require.Equal(t, 1, notes(t, memory))
+				all := processes(t, b)
+				require.Len(t, all, 1)
+				require.False(t, all[0].Silent)
+				bad.Store(true)
+				time.Sleep(20 * time.Second)
+				bad.Store(false)
+				m.stop(t)
+				require.Zero(t, notes(t, memory))
+				require.NoError(t, memory.Close())
+			})
+		})
+	}
+}
+
+// A process with a long Every is not silent, and its note is not removed, while others sweep.
+func TestLongEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		long, short := start(t, b, presence.Options{Service: "long", Every: time.Hour}), start(t, b, presence.Options{Service: "short"})
+		for range 20 {
+			time.Sleep(11 * time.Minute)
+			all := processes(t, b)
+			require.Len(t, all, 2)
+			require.False(t, all[0].Silent)
+			require.False(t, all[1].Silent)
+		}
+		long.stop(t)
+		short.stop(t)
+		require.NoError(t, b.Close())
+	})
+}
+
+// A topic with more than a reading takes is told, and not shown as if it were all. The newest note of a
+// process counts.
+func TestBoundsOfAReading(t *testing.T) {
+	b := inmemory.New(inmemory.Options{})
+	bus, err := eventbus.New(lasting{b}, eventbus.Options{})
+	require.NoError(t, err)
+	publish := func(id, name, more string) {
+		note := fmt.Sprintf(`{"id":%q,"name":%q,"silent":true,"written":%q,"subscriptions":[{}%s]}`, id, name, time.Now().Format(time.RFC3339Nano), more)
+		require.NoError(t, bus.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: []byte(note)}))
+	}
+	publish("1", "old", "")
+	publish("1", "new", strings.Repeat(",{}", 50_000))
+	publish("2", "too large", strings.Repeat(",{}", 100_000))
+	all := processes(t, b)
+	require.Len(t, all, 1)
+	require.Equal(t, "new", all[0].Name)
+	require.False(t, all[0].Silent)
+	require.Len(t, all[0].Subscriptions, 200)
+	for range 200 {
+		publish("3", "much", strings.Repeat(",{}", 80_000))
+	}
+	_, err = presence.Processes(t.Context(), b)
+	require.EqualError(t, err, "presence: eventbus.presence has more than 10000 messages or 16 MiB")
+	require.NoError(t, bus.Shutdown(t.Context()))
+	require.NoError(t, b.Close())
+}
+
 // The clock of the broker may be set back, and another program may write any note.
 func TestNotesOfAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -400,6 +531,8 @@ func TestOptions(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, a.Shutdown(t.Context()))
 	require.NoError(t, a.ListenAndServe(), "after Shutdown")
-	require.Error(t, a.ListenAndServe(), "again")
+	require.NoError(t, a.Shutdown(t.Context()), "again")
+	_, err = presence.New(t.Context(), bus, presence.Options{Service: "a\x00b"})
+	require.ErrorContains(t, err, "presence: ")
 	require.NoError(t, bus.Shutdown(t.Context()))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/pattern"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // Type is the Type of the events that store notes.
@@ -26,7 +27,7 @@ type Process struct {
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid"`
 
-	Started time.Time     `json:"started"` // when the announcer was made, by the clock of the process
+	Started time.Time     `json:"started"` // when the first note was written, by the clock of the broker
 	Written time.Time     `json:"written"` // when the note was written, by the clock of the broker
 	Every   time.Duration `json:"every"`   // Options.Every, in nanoseconds
 
@@ -35,9 +36,7 @@ type Process struct {
 
 	// Silent reports whether the process has written no note for three times Every: it is dead,
 	// stands still, or does not reach the broker. [Processes] sets it.
-	Silent bool `json:"-"`
-
-	position string
+	Silent bool `json:"silent,omitempty"`
 }
 
 // A Subscription is a subscription of a [Process].
@@ -45,13 +44,13 @@ type Subscription struct {
 	Topic      string            `json:"topic"`                // as given to Subscribe; several are joined by commas
 	Group      string            `json:"group"`                //
 	State      string            `json:"state"`                // an observer.State
-	Error      string            `json:"error,omitempty"`      // why it is in this state, at most 512 bytes
+	Error      string            `json:"error,omitempty"`      // why it is in this state, at most 512 bytes; it may name a server of the broker
 	Handlers   int               `json:"handlers"`             // how many may run at the same time now
 	Running    int64             `json:"running"`              // how many run
 	Held       int64             `json:"held"`                 // eventbus.Counts.Held
 	Failing    int               `json:"failing"`              // events that wait for another attempt
 	Partitions []int             `json:"partitions,omitempty"` // the partitions that it owns
-	Settings   map[string]string `json:"settings"`             // the settings in force, see [Settings]
+	Settings   map[string]string `json:"settings"`             // the settings in force, see [Settings]; DeadLetter is "(topic).dlq" by default
 }
 
 const (
@@ -59,6 +58,8 @@ const (
 	mostNote          = 256 << 10 // bytes
 	mostError         = 512       // bytes
 	silentAfter       = 3         // times Every
+
+	usualLetters = "(topic).dlq" // the default of the setting DeadLetter
 )
 
 // Reads reports whether topic is one of the topics of s, or matches one of its patterns.
@@ -76,7 +77,7 @@ func thisProcess(o Options, id string) Process {
 	host, _ := os.Hostname() // without one, the number must do
 	return Process{
 		ID: id, Name: eventbus.Options{Service: o.Service, Instance: o.Instance}.Process(), Service: o.Service,
-		Version: o.Version, Host: host, PID: os.Getpid(), Started: time.Now().UTC(), Every: o.Every,
+		Version: o.Version, Host: host, PID: os.Getpid(), Every: o.Every,
 	}
 }
 
@@ -110,9 +111,10 @@ func describe(b *eventbus.Bus) (all []Subscription, more int) {
 			Topic: s.Topic(), Group: s.Group(), State: string(state), Handlers: now, Running: counts.Running, Held: counts.Held,
 			Failing: failing, Partitions: s.Partitions(), Settings: Settings(s.Options()),
 		}
-		if err != nil {
-			d.Error = cut(err.Error(), mostError)
+		if dead := d.Settings["DeadLetter"]; dead == "" || dead == s.Topic()+".dlq" { // alike for a pattern
+			d.Settings["DeadLetter"] = usualLetters
 		}
+		d.Error = cut(observer.ErrorText(err), mostError)
 		all = append(all, d)
 	}
 	return all, more
@@ -127,43 +129,60 @@ func lasting(subscriptions []Subscription) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// message returns the message that stores p. It leaves out subscriptions if there are too many for a
-// message.
-func (p *Process) message() (*backend.Message, error) {
+// message returns the message that stores p, with a payload of at most so many bytes. It leaves out
+// subscriptions if there are too many for it.
+func (p *Process) message(most int) (*backend.Message, error) {
 	payload, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(p.Subscriptions); n > 0 && len(payload) > mostNote {
+	if n := len(p.Subscriptions); n > 0 && len(payload) > most {
 		less := *p
 		less.Subscriptions, less.More = p.Subscriptions[:n/2], p.More+n-n/2
-		return less.message()
+		return less.message(most)
 	}
 	return eventbus.MessageOf(Topic, &eventbus.Event{
 		ID: p.ID, Type: Type, Source: p.Service, Time: p.Written, ContentType: "application/json", Payload: payload,
 	})
 }
 
+// isNote reports whether m may be a note: another program may have published it.
+func isNote(m *backend.Message) bool {
+	e := eventbus.EventOf(m)
+	return e.Type == Type && len(m.Payload) <= mostNote
+}
+
 // decode returns the process that m describes. It reports whether m is a note.
 func decode(m *backend.Message) (p Process, ok bool) {
-	if e := eventbus.EventOf(m); e.Type != Type {
+	if !isNote(m) || json.Unmarshal(m.Payload, &p) != nil || p.ID == "" {
 		return p, false
 	}
-	if json.Unmarshal(m.Payload, &p) != nil || p.ID == "" {
-		return p, false
-	}
-	p.position = strings.Clone(m.Position)
+	p.Subscriptions = slices.Clone(p.Subscriptions[:min(len(p.Subscriptions), mostSubscriptions)])
 	return p, true
+}
+
+// A stamp is the part of a note that says how old it is.
+type stamp struct {
+	ID      string        `json:"id"`
+	Written time.Time     `json:"written"`
+	Every   time.Duration `json:"every"`
+}
+
+func (p *Process) stamp() *stamp { return &stamp{p.ID, p.Written, p.Every} }
+
+// stampOf returns the stamp of a note. It reports whether m is a note.
+func stampOf(m *backend.Message) (s stamp, ok bool) {
+	return s, isNote(m) && json.Unmarshal(m.Payload, &s) == nil && s.ID != ""
 }
 
 // patience is how long after its note a process is not Silent. Another program may have written any
 // number.
-func (p *Process) patience() time.Duration {
-	return silentAfter * min(max(p.Every, time.Second), time.Hour)
+func (s *stamp) patience() time.Duration {
+	return silentAfter * min(max(s.Every, time.Second), time.Hour)
 }
 
 // age returns the time since the note. The clock of the broker may have been set back since then.
-func (p *Process) age(now time.Time) time.Duration { return now.Sub(p.Written).Abs() }
+func (s *stamp) age(now time.Time) time.Duration { return now.Sub(s.Written).Abs() }
 
 // order sorts by name, the newest process of a name first.
 func (p *Process) order(other *Process) int {

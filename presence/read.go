@@ -3,6 +3,7 @@ package presence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,60 +12,64 @@ import (
 
 // The bounds of one reading.
 const (
-	mostNotes = 10_000
-	mostBytes = 64 << 20
-	pageSize  = 100
+	mostMessages = 10_000
+	mostBytes    = 16 << 20
+	pageSize     = 100
 )
 
-// Processes returns the processes that have a note on b, sorted by name. It reads at most 10,000
-// notes and about 64 MiB. If no process was announced yet, there are none. If the backend cannot read topics, the
-// error matches [errors.ErrUnsupported].
+var errMany = fmt.Errorf("presence: %s has more than %d messages or %d MiB", Topic, mostMessages, mostBytes>>20)
+
+// Processes returns the processes that have a note on b, sorted by name. If no process was announced
+// yet, there are none. It reads at most 10,000 messages and 16 MiB: if there are more, it returns the
+// processes of the oldest ones and an error. If the backend cannot read topics, the error matches
+// [errors.ErrUnsupported].
 func Processes(ctx context.Context, b backend.Backend) ([]Process, error) {
-	notes, err := read(ctx, b, func(ctx context.Context, f func(context.Context) error) error { return f(ctx) })
-	if err != nil || len(notes) == 0 {
+	last := map[string]Process{} // the newest note, by ID
+	direct := func(ctx context.Context, f func(context.Context) error) error { return f(ctx) }
+	err := read(ctx, b, direct, func(m *backend.Message) {
+		if p, ok := decode(m); ok {
+			last[p.ID] = p
+		}
+	})
+	if err != nil && !errors.Is(err, errMany) || len(last) == 0 {
 		return nil, err
 	}
-	now, err := backend.Now(ctx, b, Topic)
-	if err != nil {
+	now, clockErr := backend.Now(ctx, b, Topic)
+	if clockErr != nil {
 		now = time.Now()
 	}
-	last := map[string]int{} // the index of the newest note, by ID
-	for i := range notes {
-		last[notes[i].ID] = i
-	}
 	all := make([]Process, 0, len(last))
-	for i := range notes {
-		if p := notes[i]; last[p.ID] == i {
-			p.Silent = p.age(now) > p.patience()
-			all = append(all, p)
-		}
+	for _, p := range last {
+		s := p.stamp()
+		p.Silent = s.age(now) > s.patience()
+		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b Process) int { return a.order(&b) })
-	return all, nil
+	return all, err
 }
 
-// read returns all notes, the oldest first.
-func read(ctx context.Context, b backend.Backend, call func(context.Context, func(context.Context) error) error) (notes []Process, err error) {
-	size := 0
-	for from := backend.StartEarliest; len(notes) < mostNotes && size < mostBytes; {
+// read calls each for the messages of the topic, the oldest first. After a bound it returns errMany.
+func read(ctx context.Context, b backend.Backend, call func(context.Context, func(context.Context) error) error, each func(*backend.Message)) error {
+	n, size := 0, 0
+	for from := backend.StartEarliest; ; {
 		var ms []backend.Message
 		err := call(ctx, func(ctx context.Context) (err error) {
 			ms, err = backend.Read(ctx, b, Topic, from, pageSize)
 			return err
 		})
-		if errors.Is(err, backend.ErrGone) || err == nil && len(ms) == 0 {
-			return notes, nil
+		switch {
+		case errors.Is(err, backend.ErrGone), err == nil && len(ms) == 0:
+			return nil
+		case err != nil:
+			return err
+		case n >= mostMessages || size >= mostBytes:
+			return errMany
 		}
-		if err != nil {
-			return nil, err
-		}
+		n += len(ms)
 		for i := range ms {
 			size += ms[i].Size()
-			if p, ok := decode(&ms[i]); ok {
-				notes = append(notes, p)
-			}
+			each(&ms[i])
 		}
 		from = backend.StartAfter(ms[len(ms)-1].Position)
 	}
-	return notes, nil
 }

@@ -2,9 +2,12 @@ package presence
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,25 +21,39 @@ type writer struct {
 	bus     *eventbus.Bus
 	backend backend.Backend
 	process Process // the part that does not change
+	most    int     // bytes of a note
 
 	written time.Time // when the last note was written; zero: the next turn writes one
 	stated  []byte    // the lasting part of the last note
 	own     []string  // the positions of own notes, the newest last
-	swept   time.Time // when old notes of others were removed
+	unsure  bool      // a note of unknown outcome may be in the topic
+	due     time.Time // when old notes are removed next
 }
 
 const (
 	keepNotes  = 10 * time.Minute // how long the note of a dead process stays, at least
 	sweepEvery = 10 * time.Minute
-	mostOwn    = 64 // own notes to remove later; the rest is removed as the ones of others are
+	sweepFirst = time.Minute // the first sweep is within this time, at random, because many processes may begin together
+	mostOwn    = 16          // own notes in the topic; with so many no further note is written
 )
 
 func newWriter(b *eventbus.Bus, o Options, id string) *writer {
-	return &writer{options: o, bus: b, backend: b.Backend(), process: thisProcess(o, id)}
+	w := &writer{
+		options: o, bus: b, backend: b.Backend(), process: thisProcess(o, id), most: mostNote,
+		due: time.Now().Add(rand.N(sweepFirst)),
+	}
+	if n := backend.LimitsOf(w.backend).Payload; n > 0 {
+		w.most = min(w.most, n-headerRoom)
+	}
+	return w
 }
 
-// turn writes a note if it is due, or the subscriptions have changed.
-func (w *writer) turn(ctx context.Context, now time.Time) error {
+// headerRoom is enough for the headers of a note.
+const headerRoom = 4 << 10
+
+// turn writes a note if it is due, or the subscriptions have changed, and removes old notes. It begins no
+// further step after ended reports true. While old notes cannot be removed, their number is bounded.
+func (w *writer) turn(ctx context.Context, now time.Time, ended func() bool) error {
 	subscriptions, more := describe(w.bus)
 	stated, err := lasting(subscriptions)
 	if err != nil {
@@ -45,26 +62,42 @@ func (w *writer) turn(ctx context.Context, now time.Time) error {
 	if now.Sub(w.written) < w.options.Every && bytes.Equal(stated, w.stated) {
 		return nil
 	}
-	p := w.process
-	p.Subscriptions, p.More = subscriptions, more
-	if err := w.write(ctx, &p); err != nil {
-		return fmt.Errorf("presence: write to %s: %w", Topic, err)
+	if w.unsure {
+		if err := w.sweep(ctx); err != nil {
+			return err
+		}
 	}
-	w.written, w.stated = now, stated
-	if now.Sub(w.swept) < sweepEvery {
-		return nil
+	if len(w.own) < mostOwn && !ended() {
+		p := w.process
+		p.Subscriptions, p.More = subscriptions, more
+		if err := w.write(ctx, &p); err != nil {
+			return fmt.Errorf("presence: write to %s: %w", Topic, err)
+		}
+		w.written, w.stated = now, stated
 	}
-	if err := w.sweep(ctx); err != nil {
-		return fmt.Errorf("presence: remove old notes of %s: %w", Topic, err)
+	if len(w.own) > 1 && !ended() {
+		if err := w.remove(ctx, w.own[:len(w.own)-1]); err != nil {
+			return fmt.Errorf("presence: remove the note before from %s: %w", Topic, err)
+		}
+		w.own = w.own[len(w.own)-1:]
 	}
-	w.swept = now
+	if !now.Before(w.due) && !ended() {
+		if err := w.sweep(ctx); err != nil {
+			return err
+		}
+		w.due = now.Add(sweepEvery)
+	}
 	return nil
 }
 
-// write publishes a note, and removes the ones before.
+// write publishes a note.
 func (w *writer) write(ctx context.Context, p *Process) error {
 	p.Written = clock(ctx, w.backend, w.options.Timeout)
-	m, err := p.message()
+	if w.process.Started.IsZero() {
+		w.process.Started = p.Written
+	}
+	p.Started = w.process.Started
+	m, err := p.message(w.most)
 	if err != nil {
 		return err
 	}
@@ -72,49 +105,52 @@ func (w *writer) write(ctx context.Context, p *Process) error {
 		return backend.ErrorAt(w.backend.Publish(ctx, []*backend.Message{m}), 0)
 	})
 	if err != nil {
-		return err // if it is stored nevertheless, the sweep of a process removes it
-	}
-	before := w.own
-	w.own = append(w.own, strings.Clone(m.Position))
-	if len(before) == 0 {
-		return nil
-	}
-	if err := w.remove(ctx, before); err != nil {
-		w.own = w.own[max(0, len(w.own)-mostOwn):]
+		w.unsure = w.unsure || errors.Is(err, backend.ErrUnknownOutcome) || ctx.Err() != nil
 		return err
 	}
-	w.own = w.own[len(before):]
+	w.own = append(w.own, strings.Clone(m.Position))
 	return nil
 }
 
-// sweep removes the notes of processes that have written none for long.
+// sweep removes the notes of processes that have written none for long, and own ones but the newest.
 func (w *writer) sweep(ctx context.Context) error {
 	now := clock(ctx, w.backend, w.options.Timeout)
-	notes, err := read(ctx, w.backend, w.call)
-	if err != nil {
-		return err
-	}
 	var old []string
-	for i := range notes {
-		if p := &notes[i]; p.ID != w.process.ID && p.age(now) > max(keepNotes, p.patience()) {
-			old = append(old, p.position)
+	err := read(ctx, w.backend, w.call, func(m *backend.Message) {
+		s, ok := stampOf(m)
+		switch {
+		case !ok:
+		case s.ID == w.process.ID && !slices.Contains(w.own, m.Position), s.ID != w.process.ID && s.age(now) > max(keepNotes, s.patience()):
+			old = append(old, strings.Clone(m.Position))
 		}
+	})
+	if errors.Is(err, errMany) { // the oldest notes of many are removed
+		err = nil
 	}
-	if len(old) == 0 {
-		return nil
+	for some := range slices.Chunk(old, pageSize) {
+		err = cmp.Or(err, w.remove(ctx, some))
 	}
-	return w.remove(ctx, old)
+	if err != nil {
+		return fmt.Errorf("presence: remove old notes of %s: %w", Topic, err)
+	}
+	w.unsure = false
+	return nil
 }
 
 // leave removes the own notes.
 func (w *writer) leave(ctx context.Context) error {
-	if len(w.own) == 0 {
+	own := w.own
+	if w.own = nil; w.unsure {
+		if err := w.sweep(ctx); err != nil {
+			return err
+		}
+	}
+	if len(own) == 0 {
 		return nil
 	}
-	if err := w.remove(ctx, w.own); err != nil {
+	if err := w.remove(ctx, own); err != nil {
 		return fmt.Errorf("presence: remove the note of %s: %w", w.process.Name, err)
 	}
-	w.own = nil
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/presence"
 )
@@ -57,6 +58,11 @@ func newProcesses(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 				}
 				if len(all) == 0 && !*asJSON {
 					fmt.Fprintln(cmd.ErrOrStderr(), nobody)
+				}
+				for i := range all {
+					if n := all[i].More; n > 0 {
+						fmt.Fprintf(cmd.ErrOrStderr(), "The note of %s leaves out %s.\n", all[i].Name, count.Of(n, "subscription"))
+					}
 				}
 				return p.write(cmd.OutOrStdout(), reading(all, args))
 			})

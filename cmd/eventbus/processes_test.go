@@ -52,8 +52,8 @@ func TestProcesses(t *testing.T) {
 		require.Contains(t, lines[1], all[0].Name)
 
 		settings := b.ok("", "processes", "orders", "--settings").stdout
-		require.Regexp(t, `(?m)^orders +billing +Retry\.MaxAttempts +2 +eventbus@\S+/\d+$`, settings)
-		require.Regexp(t, `(?m)^orders +billing +Retry\.MaxAttempts +3 +eventbus@\S+/\d+$`, settings)
+		require.Regexp(t, `(?m)^orders +billing +Retry\.MaxAttempts +2 +eventbus@\S+/\d+#\w{4}$`, settings)
+		require.Regexp(t, `(?m)^orders +billing +Retry\.MaxAttempts +3 +eventbus@\S+/\d+#\w{4}$`, settings)
 		require.Regexp(t, `(?m)^orders +billing +Lease +30s +all$`, settings)
 		require.NotContains(t, settings, "payments")
 

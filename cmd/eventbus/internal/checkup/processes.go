@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/presence"
 )
 
@@ -25,6 +26,11 @@ func (r *run) settings(ctx context.Context) error {
 	if !slices.ContainsFunc(all, func(p presence.Process) bool { return !p.Silent }) {
 		r.unseen("the settings of members, because no process announces itself")
 		return nil
+	}
+	for i := range all {
+		if n := all[i].More; n > 0 {
+			r.unseen("%s of %s, which its note leaves out", count.Of(n, "subscription"), all[i].Name)
+		}
 	}
 	settled := slices.DeleteFunc(all, func(p presence.Process) bool { return r.since(p.Started) < r.Late })
 	type group struct{ topic, name string }
