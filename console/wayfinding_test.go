@@ -133,6 +133,16 @@ func TestEmptyTopicsOfLetters(t *testing.T) {
 	})
 }
 
+// A topic without a group says what becomes of its events.
+func TestTopicWithoutAGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		shop(t, m)
+		v := visit(t, m, console.Options{})
+		require.Contains(t, v.page("topic?name=logs").text, "No group reads this topic. Its events stay, unless a limit of the topic removes them.")
+		require.NotContains(t, v.page("topic?name=orders").text, "No group reads this topic")
+	})
+}
+
 // Pages lead to the things that they name, and the navigation marks the page.
 func TestLinks(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
