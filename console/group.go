@@ -65,8 +65,11 @@ func (r *readings) pausedNow(ctx context.Context, t *figures.Topic, group string
 	if !ok || len(t.Partitions) > 0 {
 		return false, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.timeout)
-	defer cancel()
-	p, err := pauser.Paused(ctx, t.Name, group)
-	return !p.Since.IsZero(), err == nil
+	paused, err := reading(ctx, r, "paused\x00"+t.Name+"\x00"+group, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, r.timeout)
+		defer cancel()
+		p, err := pauser.Paused(ctx, t.Name, group)
+		return !p.Since.IsZero(), err
+	})
+	return paused, err == nil
 }
