@@ -1,0 +1,234 @@
+package presence_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/presence"
+)
+
+// A blocked is a backend that refuses messages while it is blocked.
+type blocked struct {
+	lasting
+	mu      sync.Mutex
+	refuses bool
+}
+
+func (b *blocked) set(refuses bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuses = refuses
+}
+
+func (b *blocked) Publish(ctx context.Context, ms []*backend.Message) error {
+	b.mu.Lock()
+	refuses := b.refuses
+	b.mu.Unlock()
+	if refuses {
+		return backend.ErrUnavailable
+	}
+	return b.Backend.Publish(ctx, ms)
+}
+
+// A failure is told, and the process is there again when the broker is.
+func TestFailureIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := inmemory.New(inmemory.Options{})
+		b := &blocked{lasting: lasting{memory}}
+		told := 0
+		m := start(t, b, presence.Options{Every: 5 * time.Second, OnFailure: func(err error) {
+			told++
+			require.ErrorIs(t, err, backend.ErrUnavailable)
+		}})
+		time.Sleep(time.Second)
+		b.set(true)
+		time.Sleep(time.Minute)
+		require.True(t, processes(t, b)[0].Silent)
+		b.set(false)
+		time.Sleep(5 * time.Second)
+		require.False(t, processes(t, b)[0].Silent)
+		require.Equal(t, 1, notes(t, b))
+		m.stop(t)
+		require.GreaterOrEqual(t, told, 55)
+		require.NoError(t, memory.Close())
+	})
+}
+
+// Other events in the topic, and notes that are no JSON, are no processes.
+func TestForeignEvents(t *testing.T) {
+	b := inmemory.New(inmemory.Options{})
+	bus, err := eventbus.New(b, eventbus.Options{})
+	require.NoError(t, err)
+	for _, e := range []*eventbus.Event{
+		{Type: "other", Payload: []byte(`{"id":"x"}`)}, {Type: presence.Type, Payload: []byte(`{`)}, {Type: presence.Type, Payload: []byte(`{}`)},
+	} {
+		require.NoError(t, bus.Publish(t.Context(), presence.Topic, e))
+	}
+	require.Empty(t, processes(t, b))
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+// A process with very many subscriptions, or ones with very many topics, has a note of bounded size.
+func TestLargeNotes(t *testing.T) {
+	for _, row := range []struct{ subscriptions, topics, told int }{{201, 1, 200}, {64, 200, 16}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := inmemory.New(inmemory.Options{})
+			m := start(t, b, presence.Options{Every: time.Second})
+			for i := range row.subscriptions {
+				o := eventbus.SubscribeOptions{Group: fmt.Sprint("group-", i), DeadLetter: eventbus.DiscardDeadLetters}
+				for n := range row.topics {
+					o.Topics = append(o.Topics, fmt.Sprintf("topic-%03d.%s", n, strings.Repeat("x", 50)))
+				}
+				m.subscribe(t, "", o)
+			}
+			time.Sleep(2 * time.Second)
+			p := processes(t, b)[0]
+			require.Len(t, p.Subscriptions, row.told)
+			require.Equal(t, row.subscriptions-row.told, p.More)
+			m.stop(t)
+			require.NoError(t, b.Close())
+		})
+	}
+}
+
+// A troubled is a backend that cannot remove messages, or that does not tell the outcome of Publish, and
+// whose clock differs.
+type troubled struct {
+	lasting
+	keeps, unsure atomic.Bool
+	ahead         time.Duration
+}
+
+func (b *troubled) Now(context.Context, string) (time.Time, error) {
+	return time.Now().Add(b.ahead), nil
+}
+
+func (b *troubled) Remove(ctx context.Context, topic string, positions []string) error {
+	if b.keeps.Load() {
+		return backend.ErrDenied
+	}
+	return backend.Remove(ctx, b.Backend, topic, positions)
+}
+
+func (b *troubled) Publish(ctx context.Context, ms []*backend.Message) error {
+	err := b.Backend.Publish(ctx, ms)
+	if b.unsure.Load() {
+		return backend.ErrUnknownOutcome
+	}
+	return err
+}
+
+// While notes cannot be removed, the topic does not grow beyond a bound, and the process lives. All notes
+// are gone soon after the trouble, and after the end.
+func TestTroubles(t *testing.T) {
+	for name, trouble := range map[string]func(b *troubled) *atomic.Bool{
+		"keeps":  func(b *troubled) *atomic.Bool { return &b.keeps },
+		"unsure": func(b *troubled) *atomic.Bool { return &b.unsure },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := inmemory.New(inmemory.Options{})
+				b := &troubled{lasting: lasting{memory}, ahead: -time.Hour}
+				m := start(t, b, presence.Options{Every: 15 * time.Second, OnFailure: func(error) {}})
+				time.Sleep(20 * time.Minute)
+				require.False(t, processes(t, b)[0].Silent, "the clock of the broker counts")
+				bad := trouble(b)
+				bad.Store(true)
+				time.Sleep(3 * time.Minute)
+				require.False(t, processes(t, b)[0].Silent)
+				time.Sleep(3 * time.Hour)
+				require.LessOrEqual(t, notes(t, memory), 16)
+				bad.Store(false)
+				time.Sleep(30 * time.Second)
+				require.Equal(t, 1, notes(t, memory))
+				all := processes(t, b)
+				require.Len(t, all, 1)
+				require.False(t, all[0].Silent)
+				bad.Store(true)
+				time.Sleep(20 * time.Second)
+				bad.Store(false)
+				m.stop(t)
+				require.Zero(t, notes(t, memory))
+				require.NoError(t, memory.Close())
+			})
+		})
+	}
+}
+
+// A process with a long Every is not silent, and its note is not removed, while others sweep.
+func TestLongEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		long, short := start(t, b, presence.Options{Service: "long", Every: time.Hour}), start(t, b, presence.Options{Service: "short"})
+		for range 20 {
+			time.Sleep(11 * time.Minute)
+			all := processes(t, b)
+			require.Len(t, all, 2)
+			require.False(t, all[0].Silent)
+			require.False(t, all[1].Silent)
+		}
+		long.stop(t)
+		short.stop(t)
+		require.NoError(t, b.Close())
+	})
+}
+
+// A topic with more than a reading takes is told, and not shown as if it were all. The newest note of a
+// process counts.
+func TestBoundsOfAReading(t *testing.T) {
+	b := inmemory.New(inmemory.Options{})
+	bus, err := eventbus.New(lasting{b}, eventbus.Options{})
+	require.NoError(t, err)
+	publish := func(id, name, more string) {
+		note := fmt.Sprintf(`{"id":%q,"name":%q,"silent":true,"written":%q,"subscriptions":[{}%s]}`, id, name, time.Now().Format(time.RFC3339Nano), more)
+		require.NoError(t, bus.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: []byte(note)}))
+	}
+	publish("1", "old", "")
+	publish("1", "new", strings.Repeat(",{}", 50_000))
+	publish("2", "too large", strings.Repeat(",{}", 100_000))
+	all := processes(t, b)
+	require.Len(t, all, 1)
+	require.Equal(t, "new", all[0].Name)
+	require.False(t, all[0].Silent)
+	require.Len(t, all[0].Subscriptions, 200)
+	for range 200 {
+		publish("3", "much", strings.Repeat(",{}", 80_000))
+	}
+	_, err = presence.Processes(t.Context(), b)
+	require.EqualError(t, err, "presence: eventbus.presence has more than 10000 messages or 16 MiB")
+	require.NoError(t, bus.Shutdown(t.Context()))
+	require.NoError(t, b.Close())
+}
+
+// The clock of the broker may be set back, and another program may write any note.
+func TestNotesOfAnyTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := inmemory.New(inmemory.Options{})
+		m := start(t, b, presence.Options{})
+		time.Sleep(time.Second)
+		for i, every := range []time.Duration{-1, 0, 1 << 62} {
+			note := fmt.Sprintf(`{"id":"%d","every":%d,"written":"2999-01-01T00:00:00Z"}`, i, every)
+			require.NoError(t, m.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: []byte(note)}))
+		}
+		all := processes(t, b)
+		require.Len(t, all, 4)
+		for _, p := range all[:3] {
+			require.True(t, p.Silent, p.ID)
+		}
+		time.Sleep(21 * time.Minute)
+		require.Equal(t, 1, notes(t, b))
+		m.stop(t)
+		require.NoError(t, b.Close())
+	})
+}
