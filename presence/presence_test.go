@@ -94,6 +94,13 @@ func (m *member) fall(t *testing.T) {
 	require.NoError(t, m.Shutdown(context.WithoutCancel(t.Context())))
 }
 
+// pass lets time pass, until everything that is due at its end is done: a note of that moment is written and
+// the one before it removed.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func processes(t *testing.T, b backend.Backend) []presence.Process {
 	t.Helper()
 	all, err := presence.Processes(t.Context(), b)
@@ -167,21 +174,21 @@ func TestSilentProcess(t *testing.T) {
 		dead := start(t, b, o)
 		o.Service = "b"
 		alive := start(t, b, o)
-		time.Sleep(9 * time.Second)
+		pass(9 * time.Second)
 		dead.fall(t) // its note is 9 s old
 		require.Equal(t, 1, told, "a note that cannot be removed is told, and Shutdown has not failed")
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		all := processes(t, b)
 		require.Len(t, all, 2)
 		require.True(t, strings.HasPrefix(all[0].Name, "a@"), all[0].Name)
 		require.False(t, all[0].Silent, "after 29 s")
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		all = processes(t, b)
 		require.True(t, all[0].Silent, "after 31 s")
 		require.False(t, all[1].Silent)
 		require.Equal(t, 2, notes(t, b))
 
-		time.Sleep(25 * time.Minute) // a sweep every ten minutes, of notes older than ten
+		pass(25 * time.Minute) // a sweep every ten minutes, of notes older than ten
 		require.Equal(t, 1, notes(t, b))
 		alive.stop(t)
 		require.Zero(t, notes(t, b))
@@ -194,9 +201,9 @@ func TestChangeIsToldSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
 		m := start(t, b, presence.Options{Every: time.Hour})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		m.subscribe(t, "orders", eventbus.SubscribeOptions{Group: "billing"})
-		time.Sleep(12 * time.Minute)
+		pass(12 * time.Minute)
 		require.Len(t, processes(t, b)[0].Subscriptions, 1)
 		m.stop(t)
 		require.NoError(t, b.Close())
@@ -210,7 +217,7 @@ func TestEnd(t *testing.T) {
 		memory := inmemory.New(inmemory.Options{})
 		b := &slow{lasting: lasting{memory}, takes: 1500 * time.Millisecond}
 		m := start(t, b, presence.Options{})
-		time.Sleep(time.Second) // the first note is under way
+		pass(time.Second) // the first note is under way
 		m.stop(t)
 		require.Zero(t, notes(t, memory))
 
@@ -218,7 +225,7 @@ func TestEnd(t *testing.T) {
 		told := 0
 		for _, patience := range []time.Duration{time.Second, time.Minute} {
 			m = start(t, b, presence.Options{Timeout: 5 * time.Second, OnFailure: func(error) { told++ }})
-			time.Sleep(time.Second)
+			pass(time.Second)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			began := time.Now()
 			err := m.announcer.Shutdown(ctx)
@@ -237,7 +244,7 @@ func TestEnd(t *testing.T) {
 		}
 
 		m = start(t, memory, presence.Options{})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		require.NoError(t, memory.Close())
 		require.NoError(t, <-m.ended)
 		m.stopped(t)
@@ -282,7 +289,7 @@ func TestPatternsLeaveNotesOut(t *testing.T) {
 			require.NoError(t, err)
 			defer func() { require.Empty(t, sub.Topics(), pattern) }()
 		}
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, 1, notes(t, b))
 		m.stop(t)
 		require.NoError(t, b.Close())

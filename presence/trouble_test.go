@@ -51,12 +51,12 @@ func TestFailureIsTold(t *testing.T) {
 			told++
 			require.ErrorIs(t, err, backend.ErrUnavailable)
 		}})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		b.set(true)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.True(t, processes(t, b)[0].Silent)
 		b.set(false)
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		require.False(t, processes(t, b)[0].Silent)
 		require.Equal(t, 1, notes(t, b))
 		m.stop(t)
@@ -92,7 +92,7 @@ func TestLargeNotes(t *testing.T) {
 				}
 				m.subscribe(t, "", o)
 			}
-			time.Sleep(2 * time.Second)
+			pass(2 * time.Second)
 			p := processes(t, b)[0]
 			require.Len(t, p.Subscriptions, row.told)
 			require.Equal(t, row.subscriptions-row.told, p.More)
@@ -141,22 +141,22 @@ func TestTroubles(t *testing.T) {
 				memory := inmemory.New(inmemory.Options{})
 				b := &troubled{lasting: lasting{memory}, ahead: -time.Hour}
 				m := start(t, b, presence.Options{Every: 15 * time.Second, OnFailure: func(error) {}})
-				time.Sleep(20 * time.Minute)
+				pass(20 * time.Minute)
 				require.False(t, processes(t, b)[0].Silent, "the clock of the broker counts")
 				bad := trouble(b)
 				bad.Store(true)
-				time.Sleep(3 * time.Minute)
+				pass(3 * time.Minute)
 				require.False(t, processes(t, b)[0].Silent)
-				time.Sleep(3 * time.Hour)
+				pass(3 * time.Hour)
 				require.LessOrEqual(t, notes(t, memory), 16)
 				bad.Store(false)
-				time.Sleep(30 * time.Second)
+				pass(30 * time.Second)
 				require.Equal(t, 1, notes(t, memory))
 				all := processes(t, b)
 				require.Len(t, all, 1)
 				require.False(t, all[0].Silent)
 				bad.Store(true)
-				time.Sleep(20 * time.Second)
+				pass(20 * time.Second)
 				bad.Store(false)
 				m.stop(t)
 				require.Zero(t, notes(t, memory))
@@ -172,7 +172,7 @@ func TestLongEvery(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
 		long, short := start(t, b, presence.Options{Service: "long", Every: time.Hour}), start(t, b, presence.Options{Service: "short"})
 		for range 20 {
-			time.Sleep(11 * time.Minute)
+			pass(11 * time.Minute)
 			all := processes(t, b)
 			require.Len(t, all, 2)
 			require.False(t, all[0].Silent)
@@ -216,7 +216,7 @@ func TestNotesOfAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
 		m := start(t, b, presence.Options{})
-		time.Sleep(time.Second)
+		pass(time.Second)
 		for i, every := range []time.Duration{-1, 0, 1 << 62} {
 			note := fmt.Sprintf(`{"id":"%d","every":%d,"written":"2999-01-01T00:00:00Z"}`, i, every)
 			require.NoError(t, m.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: []byte(note)}))
@@ -226,7 +226,7 @@ func TestNotesOfAnyTime(t *testing.T) {
 		for _, p := range all[:3] {
 			require.True(t, p.Silent, p.ID)
 		}
-		time.Sleep(21 * time.Minute)
+		pass(21 * time.Minute)
 		require.Equal(t, 1, notes(t, b))
 		m.stop(t)
 		require.NoError(t, b.Close())
