@@ -1,6 +1,9 @@
 package limiter
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // All returns a limiter that grants a place if each of limiters grants one. It asks
 // limiters in the given order. While it waits for one of them, it keeps places of the
@@ -62,8 +65,10 @@ func (a all) Fill(g Grant, n int, bytes int64) {
 	}
 }
 
+// Release tells the last limiter first. So no place is free before a Breaker has counted the
+// failed runs, and no read that waits for a place begins after they have opened it.
 func (a all) Release(r Released) {
-	for _, l := range a {
+	for _, l := range slices.Backward(a) {
 		l.Release(r)
 	}
 }

@@ -51,6 +51,33 @@ func TestAllIsSettled(t *testing.T) {
 	}
 }
 
+// A breaker has counted the failed runs before their places are free again. Otherwise a read that waits
+// for a place would begin, although the runs have opened the breaker.
+func TestAllOpensABreakerBeforePlacesAreFree(t *testing.T) {
+	breaker := limiter.NewBreaker(limiter.BreakerOptions{Runs: 5})
+	places := &released{Limiter: limiter.MaxInFlight(10)}
+	l := limiter.All(places, breaker)
+	g, err := l.Acquire(t.Context(), 10)
+	require.NoError(t, err)
+	l.Fill(g, 10, 10)
+	places.hook = func() { require.Equal(t, limiter.Open, breaker.State()) }
+	l.Release(limiter.Released{Settled: 5, Runs: 5, Failed: 5})
+	require.Equal(t, 1, places.calls)
+}
+
+// A released calls a hook in each Release.
+type released struct {
+	limiter.Limiter
+	hook  func()
+	calls int
+}
+
+func (r *released) Release(of limiter.Released) {
+	r.calls++
+	r.hook()
+	r.Limiter.Release(of)
+}
+
 // All waits for each limiter, and keeps neither places nor bytes when ctx ends.
 func TestAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -225,7 +225,10 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		endless, w := io.Pipe()
 		go fmt.Fprintln(w, `{"id":"1"}`)
-		context.AfterFunc(ctx, func() { w.Close() })
+		context.AfterFunc(ctx, func() {
+			time.Sleep(time.Millisecond) // an input that ends at the same moment as ctx may be its end
+			w.Close()
+		})
 		d := New(eventbustest.On(t, inmemory.New(inmemory.Options{}), quiet), testTopic, NewInput("test", endless))
 		start := time.Now()
 		require.ErrorIs(t, d.Run(ctx), context.DeadlineExceeded)
