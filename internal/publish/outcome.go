@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -104,8 +105,12 @@ func (o *outcome) keepsOrder() bool {
 
 // errorAfter returns the error of a message after another try with the error err. If an
 // earlier try may have stored the message, the outcome stays unknown, even if the last try
-// certainly did not store it.
+// certainly did not store it. A try that did not reach the broker tells no more about it than the
+// one before.
 func errorAfter(before, err error) error {
+	if u, ok := errors.AsType[*unsentError](err); ok {
+		return cmp.Or(cutOff(before, u.reason), err)
+	}
 	if err == nil || before == nil || backend.NotStored(before) || !backend.NotStored(err) {
 		return err
 	}
@@ -130,13 +135,22 @@ func cutOff(err, reason error) error {
 	case err == nil || errors.Is(err, reason):
 		return err
 	case backend.NotStored(err):
-		return notSent(fmt.Errorf("%w, last: %w", reason, err))
+		return fmt.Errorf("%w: not sent: %w, last: %w", backend.ErrUnavailable, reason, err)
 	}
 	return unknown(fmt.Errorf("%w: %w", reason, err))
 }
 
-func notSent(err error) error { return fmt.Errorf("%w: not sent: %w", backend.ErrUnavailable, err) }
-func unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }
+// An unsentError is the error of a message that did not reach the broker.
+type unsentError struct{ reason error }
+
+func (e *unsentError) Error() string {
+	return fmt.Sprintf("%v: not sent: %v", backend.ErrUnavailable, e.reason)
+}
+
+func (e *unsentError) Unwrap() []error { return []error{backend.ErrUnavailable, e.reason} }
+
+func notSent(reason error) error { return &unsentError{reason} }
+func unknown(err error) error    { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }
 
 func all(n int, err error) error {
 	errs := make(backend.BatchError, n)

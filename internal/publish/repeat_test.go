@@ -191,6 +191,37 @@ func TestRepeatsKeepOrderOverSeveralTries(t *testing.T) {
 	}
 }
 
+// The error of a call that ends while its next try waits for a slot has the reason of the last
+// try.
+func TestReasonOfTheLastTryIsKept(t *testing.T) {
+	for _, perhaps := range []bool{false, true} {
+		inBubble(t, 1, Options{Timeout: time.Minute}, func(r *rig) {
+			last := errDown
+			if perhaps {
+				last = fmt.Errorf("%w: cut", backend.ErrUnknownOutcome)
+			}
+			r.broker.fail(last)
+			ctx, cancel := context.WithTimeout(r.Context(), 150*time.Millisecond)
+			defer cancel()
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				msgs := one("x")
+				msgs[0].Once = true
+				err := backend.ErrorAt(r.Publish(ctx, msgs), 0)
+				require.ErrorIs(r, err, last)
+				require.ErrorIs(r, err, context.DeadlineExceeded)
+				require.Equal(r, !perhaps, backend.NotStored(err))
+			})
+			time.Sleep(90 * time.Millisecond)
+			r.broker.fail(nil)
+			r.broker.take(time.Second)
+			require.NoError(r, r.Publish(r.Context(), one("y"))) // has the slot when the next try begins, after 100 ms
+			wg.Wait()
+			require.Len(r, r.broker.calls(), 2)
+		})
+	}
+}
+
 // If a call takes several calls to the backend, no message is stored before an earlier one
 // that is tried again.
 func TestSeveralPortionsKeepOrder(t *testing.T) {
@@ -222,6 +253,8 @@ func TestSuccessWakesWaitingCalls(t *testing.T) {
 		r.broker.fail(nil)
 		require.NoError(r, r.Publish(r.Context(), one("first")))
 		wg.Wait()
+
+		synctest.Wait() // the queue is at rest, so that no write has messages of both topics
 
 		bad := fmt.Errorf("%w: of this topic", backend.ErrUnavailable)
 		r.broker.set(func(b *broker) { b.bad = map[string]error{"bad": bad} })
