@@ -193,6 +193,10 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	}
 	f.sub.Limiter.Fill(g, len(ds), int64(size))
 	f.brought = len(ds)
+	if err == nil { // before a handler runs, which may look at the state
+		f.sub.status.clear(noReceive, f.feed)
+		f.sub.status.clear(halted, f.feed)
+	}
 	switch {
 	case len(ds) > 0:
 		f.accept(a, ds, size, ledger.Receipt{Asked: asked, All: all}, took)
@@ -205,10 +209,6 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		}
 	case f.sub.turns != nil:
 		f.unread(a)
-	}
-	if err == nil {
-		f.sub.status.clear(noReceive, f.feed)
-		f.sub.status.clear(halted, f.feed)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 
@@ -188,7 +189,10 @@ func TestDegraded(t *testing.T) {
 		s := &broken{Backend: inmemory.New(inmemory.Options{})}
 		bus := r.bus(s)
 		defer func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) }()
-		subscribe(t, bus, succeed)
+		subscribe(t, bus, func(context.Context, *eventbus.Delivery) error {
+			assert.EqualValues(t, 0, r.value("eventbus.subscription.degraded"), "an event has arrived")
+			return nil
+		})
 		synctest.Wait()
 		require.EqualValues(t, 1, r.value("eventbus.subscription.degraded"))
 		s.healed.Store(true)
