@@ -105,7 +105,7 @@ func (w *writer) write(ctx context.Context, p *Process) error {
 		return backend.ErrorAt(w.backend.Publish(ctx, []*backend.Message{m}), 0)
 	})
 	if err != nil {
-		w.unsure = w.unsure || errors.Is(err, backend.ErrUnknownOutcome) || ctx.Err() != nil
+		w.unsure = w.unsure || !backend.NotStored(err)
 		return err
 	}
 	w.own = append(w.own, strings.Clone(m.Position))
