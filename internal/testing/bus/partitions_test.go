@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -363,11 +364,8 @@ func TestTotalOrderOfTwoMembers(t *testing.T) {
 			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: want[i]}))
 			time.Sleep(50 * time.Millisecond)
 			if i == 50 {
-				for _, s := range subs {
-					if len(s.Partitions()) == 1 {
-						go func() { _ = s.Drain(context.WithoutCancel(t.Context())) }()
-					}
-				}
+				owner := slices.IndexFunc(subs, func(s *eventbus.Subscription) bool { return len(s.Partitions()) == 1 })
+				go func() { _ = subs[owner].Drain(context.WithoutCancel(t.Context())) }()
 			}
 		}
 		time.Sleep(10 * time.Second)
