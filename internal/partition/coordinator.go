@@ -97,17 +97,22 @@ var (
 
 // Open attaches to the owners' topic. Start starts the work, and Close ends it.
 func Open(ctx context.Context, c Config) (*Coordinator, error) {
-	t, err := openTokens(ctx, c.Backend, c.Topic, c.Group, c.Number, c.Lease, c.Notify)
-	if err != nil {
-		return nil, err
-	}
 	x := &Coordinator{
-		Config: c, id: rand.Text(), tokens: t, claims: map[int]*Claim{}, troubles: map[string]bool{},
+		Config: c, id: rand.Text(), claims: map[int]*Claim{}, troubles: map[string]bool{},
 		wakeTake: make(chan struct{}, 1), wakeKeep: make(chan struct{}, 1), emptied: make(chan struct{}, 1),
+	}
+	x.Notify = func(n backend.Notice) {
+		if x.live.Err() == nil { // later, a backend in memory would tell that the tokens are lost with it
+			c.Notify(n)
+		}
 	}
 	x.roster = roster{backend: c.Backend, topic: MembersTopic(c.Topic), group: c.Group, name: c.Name, id: x.id}
 	x.ctx, x.stop = context.WithCancel(context.Background()) //nolint:forbidigo // Drain ends it
 	x.live, x.end = context.WithCancel(context.Background()) //nolint:forbidigo // Close ends it
+	var err error
+	if x.tokens, err = openTokens(ctx, c.Backend, c.Topic, c.Group, c.Number, c.Lease, x.Notify); err != nil {
+		return nil, err
+	}
 	x.expiry = time.AfterFunc(time.Hour, x.expire)
 	x.expiry.Stop()
 	return x, nil

@@ -77,6 +77,28 @@ func TestPartitionsAreChecked(t *testing.T) {
 	}
 }
 
+// The end of a program with a backend in memory tells of the events that are lost, and not of the tokens
+// of the partitions.
+func TestTokensAreNoLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
+			Observer: observer.Observer{Noticed: func(n observer.Noticed) { told = append(told, n.Topic) }},
+			Topics:   map[string]eventbus.TopicOptions{"orders": {Partitions: 4}},
+		})
+		require.NoError(t, err)
+		s, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g"}, succeed)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Len(t, s.Partitions(), 4)
+		require.NoError(t, s.Drain(t.Context()))
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Key: "k"}))
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Len(t, told, 1)
+		require.Regexp(t, `^orders.partition-\d$`, told[0])
+	})
+}
+
 // A frozen owner makes no call for its partitions when it goes on, because its clock tells it that
 // another member may have them. It settles, extends and receives nothing.
 func TestFrozenOwnerLooksAtItsClock(t *testing.T) {
