@@ -14,12 +14,19 @@ import (
 // errKeyFailed is the reason to dead-letter an event without a run (FailAll).
 var errKeyFailed = unrun(ReasonKeyFailed, errors.New("eventbus: an earlier event of its key has failed for good"))
 
+// mostHanging bounds the runs of one event that hang in this member, so that an event whose handler
+// never returns does not take the places of all others. Further attempts fail without a run.
+const mostHanging = 3
+
 // notRun is asked on a worker before the run of h. It returns the reason to settle h without a
-// run, as an error that decide turns into the verdict; nil: h runs. Without FailAll it returns
-// nil, because no worker gets a Hold that is unfit. In handleEach, OnReceive acknowledges h
+// run, as an error that decide turns into the verdict; nil: h runs. Without FailAll no worker gets a
+// Hold that is unfit. In handleEach, OnReceive acknowledges h
 // before; FailAll excludes OnReceive.
 func (x *runner) notRun(h *Hold) error {
 	s := x.sub
+	if h.Hangs >= mostHanging {
+		return &observer.NotRunError{Err: fmt.Errorf("eventbus: %d runs of the event have not returned: %w", h.Hangs, s.timeout)}
+	}
 	if !s.FailAll {
 		return nil
 	}

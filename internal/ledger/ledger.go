@@ -193,13 +193,14 @@ func (l *Ledger) do(e Effect) {
 // Stats are the present numbers of a Ledger.
 type Stats struct {
 	Held, Running, Stuck, Parked int
+	Spare                        int // how many workers may run in place of stuck ones
 	Bytes                        int64
 	Crowded                      bool // nothing is read until fewer are parked
 }
 
 // Stats returns the present numbers.
 func (l *Ledger) Stats() Stats {
-	n := Stats{Held: len(l.held), Running: l.working + l.stuck, Stuck: l.stuck, Parked: l.parked, Crowded: l.crowded}
+	n := Stats{Held: len(l.held), Running: l.working + l.stuck, Stuck: l.stuck, Spare: l.spare(), Parked: l.parked, Crowded: l.crowded}
 	for _, h := range l.held {
 		n.Bytes += int64(h.size)
 	}

@@ -13,6 +13,7 @@ import (
 type memo struct {
 	before string // a position before it, at which no other message is known between them; "": not known
 	times  uint8  // how often it was given back after a run
+	hangs  uint16 // its stuck runs that have not returned
 	until  Moment // when to forget that it may be unsettled
 	acked  Moment // when it was acknowledged after its lease; zero: it was not
 
@@ -43,6 +44,17 @@ func (s *Source) remember(h *Hold) *memo {
 	m := &memo{before: strings.Clone(h.before), until: h.came.Plus(hour)}
 	s.memory[strings.Clone(p)] = m
 	return m
+}
+
+// hanging returns how many stuck runs of h have not returned.
+func (h *Hold) hanging() uint16 {
+	if h.Source.ledger.stuck == 0 {
+		return 0
+	}
+	if m := h.Source.memory[h.Delivery.Position]; m != nil {
+		return m.hangs
+	}
+	return 0
 }
 
 // forget drops the memo of a message that is settled.

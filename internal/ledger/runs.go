@@ -150,6 +150,9 @@ func (x *runBook) takeAway(w *Worker, runs []*Hold, now Moment) {
 		}
 		w.lostRun, h.began = h.Run, w.late
 		l.give(h)
+		if !h.leaseless {
+			w.hang(h)
+		}
 		if l.count(span{w.late, now}, true); h.state == taken {
 			h.state = settling
 			l.do(Effect{Kind: TimedOut, Hold: h, Run: h.Run})

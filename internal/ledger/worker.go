@@ -25,8 +25,9 @@ type Worker struct {
 	counted   int     // Holds whose result the ledger has noted
 	late      Moment  // the began of the run whose timeout has passed
 	stuck     bool
-	lostRun   any // the stuck run
-	place     int // in Ledger.busy
+	lostRun   any     // the stuck run
+	hangs     []*memo // of the messages of the stuck run
+	place     int     // in Ledger.busy
 	timeouts  alarm
 	overslice alarm
 }
@@ -41,6 +42,7 @@ const (
 	wakeAfter  = 50 * time.Microsecond  // when another worker is woken for less
 	stealAfter = 10 * time.Millisecond  // when the rest of a slice is taken back
 	stuckAfter = 5 * time.Second        // from the timeout of a run until its Hold is taken from it
+	leastSpare = 16                     // the least bound of the workers that run in place of stuck ones
 	stolen     = 1 << 30                // Worker.next after the rest was taken back
 )
 
@@ -172,6 +174,10 @@ func (x *crew) leaveBusy(w *Worker) {
 	clear(w.room[:cap(w.room)])
 	if w.holds = nil; w.stuck {
 		l.stuck--
+		for _, m := range w.hangs {
+			m.hangs--
+		}
+		w.hangs = nil
 		l.do(Effect{Kind: Unstuck})
 	} else {
 		l.working--
@@ -179,8 +185,15 @@ func (x *crew) leaveBusy(w *Worker) {
 	l.set(&w.overslice, 0)
 }
 
-// spare returns how many workers run in place of stuck ones.
-func (x *crew) spare() int { return min(x.ledger.stuck, x.ledger.Concurrency) }
+// spare returns how many workers may run in place of stuck ones.
+func (x *crew) spare() int { return min(x.ledger.stuck, max(x.ledger.Concurrency, leastSpare)) }
+
+// hang notes that a run of h is stuck in w, until w ends it.
+func (w *Worker) hang(h *Hold) {
+	m := h.Source.remember(h)
+	m.hangs++
+	w.hangs = append(w.hangs, m)
+}
 
 // rouse wakes or starts one worker if there is a Hold for it. When that worker takes its
 // Holds, it calls rouse for the next worker.

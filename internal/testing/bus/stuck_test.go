@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -90,4 +92,84 @@ func TestStateAfterStuckHandlers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An event whose handler never returns takes three places, and is dead-lettered after its last attempt. Other
+// events are handled, also with one handler and in a batch. If its handlers return, it runs again.
+func TestAnEventThatHangsStopsNoOther(t *testing.T) {
+	for _, c := range []struct {
+		batch   int
+		returns bool
+	}{{1, false}, {1, true}, {4, false}, {4, true}} {
+		on(t, func(t *testing.T, bus *eventbustest.Bus) {
+			var runs atomic.Int64
+			release := make(chan struct{})
+			free := sync.OnceFunc(func() { close(release) })
+			defer free()
+			end := make(chan struct{})
+			defer close(end)
+			sub := hanging(t, bus, c.batch, func(id string) {
+				if id == "for ever" {
+					<-end
+				}
+				runs.Add(1)
+				<-release
+			})
+			require.NoError(t, bus.Publish(t.Context(), "orders", append([]*eventbus.Event{{ID: "hangs"}}, numbered(100)...)...))
+			stuck := 3
+			if c.returns {
+				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "for ever", Retry: &eventbus.RetryRule{MaxAttempts: -1}}))
+				stuck = 6
+			}
+			time.Sleep(10 * time.Minute)
+			require.EqualValues(t, 100, sub.Counts().Acknowledged)
+			require.EqualValues(t, 3, runs.Load())
+			_, err := sub.State()
+			require.ErrorContains(t, err, fmt.Sprint(stuck, " handlers have run for 5s longer than their timeout, 1s; at most 1 others run"))
+			if c.returns {
+				free()
+			}
+			time.Sleep(time.Hour)
+			dead, err := backend.Read(t.Context(), bus.Backend(), "orders.dlq", backend.StartEarliest, 10)
+			require.NoError(t, err)
+			if c.returns {
+				require.Empty(t, dead)
+				require.EqualValues(t, 101, sub.Counts().Acknowledged)
+				require.EqualValues(t, 4, runs.Load())
+				return
+			}
+			require.Len(t, dead, 1)
+			letter := eventbus.EventOf(&dead[0])
+			why, _ := eventbus.DeadLetterOf(&letter)
+			require.Equal(t, eventbus.ReasonExhausted, why.Reason)
+			require.Equal(t, "timeout", why.ErrorClass)
+			require.Equal(t, 12, why.Attempts)
+			require.Equal(t, "eventbus: 3 runs of the event have not returned: eventbus: handler ran longer than 1s", why.Error)
+			require.EqualValues(t, 3, runs.Load())
+		})
+	}
+}
+
+// hanging subscribes with a timeout of a second, one by one or in batches. hang is called for the events
+// that have no number.
+func hanging(t *testing.T, bus *eventbustest.Bus, batch int, hang func(id string)) (sub *eventbus.Subscription) {
+	o := eventbus.SubscribeOptions{Group: "g", Timeout: time.Second, Retry: eventbus.Retry{Jitter: -1}}
+	var err error
+	if batch == 1 {
+		sub, err = bus.Subscribe(t.Context(), "orders", o, func(_ context.Context, d *eventbus.Delivery) error {
+			if d.ID[0] > '9' {
+				hang(d.ID)
+			}
+			return nil
+		})
+	} else {
+		sub, err = bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{MaxSize: batch}, func(_ context.Context, ds []*eventbus.Delivery) []error {
+			if i := slices.IndexFunc(ds, func(d *eventbus.Delivery) bool { return d.ID[0] > '9' }); i >= 0 {
+				hang(ds[i].ID)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, err)
+	return sub
 }

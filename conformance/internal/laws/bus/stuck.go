@@ -64,6 +64,34 @@ var stuckLaws = []law.Law{
 		}),
 	},
 	{
+		ID: "B.T16", Name: "hangs-at-each-attempt", Promise: "an event whose handler never returns, at any attempt, is dead-lettered after its last one; beside three runs of it all other events are handled, by one handler",
+		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-without-timeouts"},
+		Test: buslaw.On(func(e *buslaw.Env) {
+			e.Start()
+			e.DeadLetters()
+			release := make(chan struct{})
+			e.Cleanup(func() { close(release) })
+			o := eventbus.SubscribeOptions{Timeout: stuckTimeout(e), Retry: eventbus.Retry{MaxAttempts: 5, Initial: 10 * time.Millisecond}}
+			s := e.Member("g", o, func(_ context.Context, d *eventbus.Delivery) error {
+				if d.ID == "stuck" {
+					<-release
+				}
+				return nil
+			})
+			e.PublishEvents(append([]*eventbus.Event{{ID: "stuck"}}, buslaw.Events(10)...)...)
+			e.AwaitDone(1, "dead")
+			why, _ := eventbus.DeadLetterOf(&e.Recorder.All("dead")[0].Delivery.Event)
+			if why.Reason != eventbus.ReasonExhausted || why.ErrorClass != "timeout" || why.Attempts != 5 {
+				e.Failf("got a dead letter with %+v, want reason %q, class timeout and five attempts", why, eventbus.ReasonExhausted)
+			}
+			e.PublishEvents(&eventbus.Event{ID: "next"})
+			e.AwaitDone(11, "g")
+			if c := s.Counts(); c.Failures != 3 {
+				e.Failf("got counts %+v, want three failed runs", c)
+			}
+		}),
+	},
+	{
 		ID: "B.B10", Name: "batch-stuck", Promise: "seconds after its timeout a call of a batch handler that ignores its context has failed: its events are redelivered, and other events are handled",
 		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-without-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
