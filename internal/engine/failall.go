@@ -18,14 +18,14 @@ var errKeyFailed = unrun(ReasonKeyFailed, errors.New("eventbus: an earlier event
 // never returns does not take the places of all others. Further attempts fail without a run.
 const mostHanging = 3
 
-// notRun is asked on a worker before the run of h. It returns the reason to settle h without a
+// notRun is asked on a worker before r. It returns the reason to settle the Hold h of r without a
 // run, as an error that decide turns into the verdict; nil: h runs. Without FailAll no worker gets a
 // Hold that is unfit. In handleEach, OnReceive acknowledges h
 // before; FailAll excludes OnReceive.
-func (x *runner) notRun(h *Hold) error {
-	s := x.sub
-	if h.Hangs >= mostHanging {
-		return &observer.NotRunError{Err: fmt.Errorf("eventbus: %d runs of the event have not returned: %w", h.Hangs, s.timeout)}
+func (x *runner) notRun(r *Run) error {
+	s, h := x.sub, r.hold
+	if r.hanging >= mostHanging {
+		return &observer.NotRunError{Err: fmt.Errorf("eventbus: %d runs of the event have not returned: %w", r.hanging, s.timeout)}
 	}
 	if !s.FailAll {
 		return nil

@@ -23,6 +23,7 @@ type Run struct {
 	attempt int
 	call    *batchCall  // of the batch handler; nil: a handler of single events
 	counted atomic.Bool // failed has counted it, or shall not
+	hanging uint16      // earlier runs of the event that are stuck
 }
 
 // A batchCall is one call of a batch handler.
@@ -43,6 +44,7 @@ func (x *runner) newRuns(hs []*Hold) []Run {
 	}
 	for i, h := range hs {
 		runs[i].sub, runs[i].hold, runs[i].attempt, runs[i].call = s, h, h.Attempt, call
+		runs[i].hanging = h.Hanging()
 		runs[i].prepare(&s.ground)
 		h.Run = &runs[i]
 	}

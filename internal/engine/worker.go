@@ -148,7 +148,7 @@ func (w *worker) started(i int) {
 // panic of the error that the handler returned.
 func (w *worker) invoke(i int) (err error) {
 	s, r := w.sub, &w.runs[i]
-	if err := s.notRun(r.hold); err != nil {
+	if err := s.notRun(r); err != nil {
 		return err
 	}
 	w.started(i)
@@ -166,7 +166,7 @@ func (w *worker) handleBatch() {
 	runs, places := make([]*Run, 0, len(w.runs)), make([]int, 0, len(w.runs))
 	for i := range w.runs {
 		r := &w.runs[i]
-		if err := s.notRun(r.hold); err != nil {
+		if err := s.notRun(r); err != nil {
 			w.afterRun(i, err, now)
 		} else if s.Mode != OnReceive || w.confirm(r) {
 			runs, places = append(runs, r), append(places, i)

@@ -16,15 +16,14 @@ type Hold struct {
 	Delivery backend.Delivery
 	Source   *Source
 	Attempt  int
-	Redriven bool   // sent again from a dead-letter topic
-	Unfit    bool   // it is to be settled without a run, see [Refuse]
-	Suspect  bool   // it ran too often without a result; one of these runs at a time
-	Counted  bool   // it has spent an attempt, which the next GiveBack counts
-	Unsure   bool   // a failed call may have settled it
-	Tries    uint8  // failed calls to settle it
-	Hangs    uint16 // when it was taken: its stuck runs here that have not returned
-	Run      any    // the latest run, of the caller
-	Letter   any    // the dead letter that is to be stored, of the caller; nil: none
+	Redriven bool  // sent again from a dead-letter topic
+	Unfit    bool  // it is to be settled without a run, see [Refuse]
+	Suspect  bool  // it ran too often without a result; one of these runs at a time
+	Counted  bool  // it has spent an attempt, which the next GiveBack counts
+	Unsure   bool  // a failed call may have settled it
+	Tries    uint8 // failed calls to settle it
+	Run      any   // the latest run, of the caller
+	Letter   any   // the dead letter that is to be stored, of the caller; nil: none
 	Due      Moment
 
 	asked, came Moment // when its Receive was called, and returned

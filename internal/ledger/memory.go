@@ -46,8 +46,8 @@ func (s *Source) remember(h *Hold) *memo {
 	return m
 }
 
-// hanging returns how many stuck runs of h have not returned.
-func (h *Hold) hanging() uint16 {
+// Hanging returns how many stuck runs of the message in this member have not returned.
+func (h *Hold) Hanging() uint16 {
 	if h.Source.ledger.stuck == 0 {
 		return 0
 	}

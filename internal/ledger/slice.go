@@ -67,7 +67,7 @@ func (x *crew) pickAny() (picked *Hold) {
 // start gives h to w, as the Hold n of its slice.
 func (x *crew) start(h *Hold, w *Worker, n int) {
 	l := x.ledger
-	h.state, h.worker, h.began, h.slot, h.Hangs = taken, w, 0, int32(n), h.hanging()
+	h.state, h.worker, h.began, h.slot = taken, w, 0, int32(n)
 	h.inSlice = true
 	l.running[h.class]++
 }
@@ -162,7 +162,7 @@ func (x *crew) takeBatch(w *Worker) (hs []*Hold) {
 		if h == nil {
 			break
 		}
-		alone := h.class == suspect || h.hanging() > 0 || l.Alone != nil && l.Alone(h)
+		alone := h.class == suspect || h.Hanging() > 0 || l.Alone != nil && l.Alone(h)
 		size := int64(len(h.Delivery.Payload))
 		if len(hs) > 0 && (alone || l.Batch.Bytes > 0 && bytes+size > l.Batch.Bytes) {
 			l.putBack(h)
