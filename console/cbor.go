@@ -29,10 +29,10 @@ func diagnosed(payload []byte) (string, bool) {
 	return broken(text)
 }
 
-// isCBOR reports whether a content type is of CBOR.
-func isCBOR(contentType string) bool {
+// ofType reports whether a content type is of a format, such as "json" or "cbor".
+func ofType(contentType, format string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (kind == "application/cbor" || strings.HasSuffix(kind, "+cbor"))
+	return err == nil && (kind == "application/"+format || strings.HasSuffix(kind, "+"+format))
 }
 
 // broken returns diagnostic notation with a line for each value. It returns false if the result is too

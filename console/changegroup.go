@@ -138,7 +138,7 @@ func groupResult(o *order) string {
 	case Resume:
 		return text + " goes on"
 	case Reset:
-		return text + " begins again at " + o.to
+		return text + " begins again " + o.To()
 	}
 	return text + " is deleted"
 }

@@ -1,7 +1,9 @@
 package console
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -124,10 +126,14 @@ func (c *changes) editing(o *order) func(*backend.Message, *deadletter.Letter) e
 		stored := l.Stored()
 		event := c.redact.EventOf(&stored)
 		shown := draftOf(&event, l.Topic)
+		before := m.Payload
 		if err := shown.apply(m, o.edited); err != nil {
 			return err
 		}
 		e := eventbus.EventOf(m)
+		if !bytes.Equal(m.Payload, before) && ofType(e.ContentType, "json") && !json.Valid(m.Payload) {
+			return fmt.Errorf("the edited payload is no valid JSON, which its content type %s promises", e.ContentType)
+		}
 		_, err := eventbus.MessageOf("any", &e) // it checks the fields
 		return err
 	}

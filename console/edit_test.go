@@ -50,6 +50,20 @@ func TestEditHeaders(t *testing.T) {
 	}
 }
 
+// The console refuses an edited payload that is no JSON, although its content type says so.
+func TestEditedJSONIsValid(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		editable(t, m, eventbus.Header{Name: "ce-datacontenttype", Value: "application/json"})
+		h := change(t, m, console.Options{})
+		form := func() page { return h.submit(h.letter("orders.dlq", 0), "edit") }
+		p := h.submit(form(), "edit", "payload", `{"total":3,}`)
+		require.Contains(t, p.text, "the edited payload is no valid JSON, which its content ty")
+		p = h.submit(form(), "edit", "payload", `{"total":3}`)
+		require.Equal(t, "1 dead letter redriven", p.byID("result"), p.text)
+		require.Equal(t, `{"total":3}`, string(last(t, m, "orders").Payload))
+	})
+}
+
 // An edit that would remove a header which the visitor did not mean is refused, and the letter stays.
 func TestEditRefusesToLoseAHeader(t *testing.T) {
 	for name, row := range map[string]struct {

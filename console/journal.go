@@ -138,10 +138,7 @@ func (r *record) Took() string {
 
 // Event returns the URL of a search for the event of the record in a topic.
 func (r *record) Event(topic string) string {
-	s := search{ID: r.ID}
-	v := s.values()
-	v.Set("name", topic)
-	return "topic?" + v.Encode() + "#events"
+	return foundURL(topic, r.ID)
 }
 
 // recordsOf returns the newest lifecycle records about the events of a topic, oldest first. It returns

@@ -25,6 +25,14 @@ func classURL(topic string, k figures.Kind) string {
 	return "letters?" + v.Encode() + "#events"
 }
 
+// foundURL returns the URL of a search for the event with an ID in a topic.
+func foundURL(topic, id string) string {
+	s := search{ID: id}
+	v := s.values()
+	v.Set("name", topic)
+	return "topic?" + v.Encode() + "#events"
+}
+
 // topicParam returns the topic of a request, which the backend may be asked for. Without one it has
 // answered the request.
 func (c *console) topicParam(w http.ResponseWriter, r *http.Request, param string) (string, bool) {

@@ -130,7 +130,12 @@ const (
 )
 
 // To returns where a group begins again, for people.
-func (o *order) To() string { return o.to }
+func (o *order) To() string {
+	if position, ok := o.start.After(); ok {
+		return "after the position " + position
+	}
+	return "at " + o.to
+}
 
 // Values returns the order as the fields of a form, without the token.
 func (o *order) Values() url.Values {

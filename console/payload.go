@@ -38,7 +38,7 @@ func show(payload []byte, f form, contentType string) shown {
 	switch f {
 	case asText, asHex:
 	default:
-		if text, ok := diagnosed(payload); ok && (f == asCBOR || f != asJSON && isCBOR(contentType)) {
+		if text, ok := diagnosed(payload); ok && (f == asCBOR || f != asJSON && ofType(contentType, "cbor")) {
 			return shown{printable(text), asCBOR, len(payload), 0}
 		}
 		if text, ok := indented(payload); ok {

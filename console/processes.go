@@ -3,8 +3,10 @@ package console
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/presence"
 )
 
@@ -44,6 +46,7 @@ type members struct {
 	Rows     []memberRow
 	More     int                // members that are not shown
 	LeftOut  int                // subscriptions that are not in the notes of their processes
+	Events   []failingEvent     // that fail in members which are not silent, the next attempt first
 	Differ   []presence.Setting // settings in which the members differ
 	Settings []presence.Setting // settings in which they agree
 	Failure  *failure
@@ -53,6 +56,31 @@ type members struct {
 type memberRow struct {
 	presence.Process
 	Member presence.Subscription
+}
+
+// A failingEvent waits for another attempt in a member.
+type failingEvent struct {
+	presence.Event
+	Process string
+	topic   string // as the visitor knows it
+}
+
+const mostFailing = 50
+
+// URL returns the URL of a search for the event.
+func (e *failingEvent) URL() string { return foundURL(e.topic, e.ID) }
+
+// fail adds the events of topic that fail in the subscription s of p.
+func (m *members) fail(p *presence.Process, s *presence.Subscription, topic string) {
+	if p.Silent {
+		return
+	}
+	for _, e := range s.Events {
+		of, _, parts := partition.Cut(e.Topic)
+		if (e.Topic == topic || parts && of == topic) && len(m.Events) < mostFailing {
+			m.Events = append(m.Events, failingEvent{e, p.Name, topic})
+		}
+	}
 }
 
 // membersOf returns the members of a group that announce themselves. It reads only if the figures know of
@@ -73,6 +101,7 @@ func (r *readings) membersOf(ctx context.Context, s *figures.Snapshot, topic, gr
 		for _, s := range p.Subscriptions {
 			if s.Group == group && s.Reads(topic) {
 				m.Rows = append(m.Rows, memberRow{p, s})
+				m.fail(&p, &s, topic)
 				s.Topic = topic // members with a pattern are members too
 				own = append(own, s)
 			}
@@ -81,6 +110,7 @@ func (r *readings) membersOf(ctx context.Context, s *figures.Snapshot, topic, gr
 		m.LeftOut += p.More
 		compared = append(compared, p)
 	}
+	slices.SortStableFunc(m.Events, func(a, b failingEvent) int { return a.Due.Compare(b.Due) })
 	if m.More = max(len(m.Rows)-mostProcesses, 0); m.More > 0 {
 		m.Rows = m.Rows[:mostProcesses]
 	}

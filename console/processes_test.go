@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,10 +32,15 @@ func (m *mortal) Remove(ctx context.Context, topic string, positions []string) e
 // stands still from now on with fall.
 func announced(t *testing.T, b backend.Backend, name, topic string, o eventbus.SubscribeOptions) (stop, fall func()) {
 	t.Helper()
+	return announcedWith(t, b, name, topic, o, func(context.Context, *eventbus.Delivery) error { return nil })
+}
+
+func announcedWith(t *testing.T, b backend.Backend, name, topic string, o eventbus.SubscribeOptions, h eventbus.Handler) (stop, fall func()) {
+	t.Helper()
 	own := &mortal{stays: stays{b}}
 	bus := openBus(t, own, eventbus.Options{})
 	o.Group = "billing"
-	_, err := bus.Subscribe(t.Context(), topic, o, func(context.Context, *eventbus.Delivery) error { return nil })
+	_, err := bus.Subscribe(t.Context(), topic, o, h)
 	require.NoError(t, err)
 	a, err := presence.New(t.Context(), bus, presence.Options{Instance: name, Version: "v1.2.3"})
 	require.NoError(t, err)
@@ -111,5 +117,40 @@ func TestProcesses(t *testing.T) {
 		require.Contains(t, body, "The broker does not answer.")
 		m.fail(nil)
 		stopA()
+	})
+}
+
+// A group names the events that fail in its members, with their errors, and leads to them. A reset begins
+// after such an event.
+func TestFailingEventsAreNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		v := visit(t, m, console.Options{Allow: everything})
+		o := eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: -1, Initial: time.Minute}}
+		_, fall := announcedWith(t, m, "a", "orders", o, func(_ context.Context, d *eventbus.Delivery) error {
+			if d.Type == "bad" {
+				return errors.New("the tax rate of <XK> is missing")
+			}
+			return nil
+		})
+		shop := openBus(t, stays{m}, eventbus.Options{})
+		require.NoError(t, shop.Publish(t.Context(), "orders", &eventbus.Event{ID: "o-1", Key: "ada", Type: "bad"}, &eventbus.Event{ID: "o-2", Key: "ada"}))
+		end(t, shop)
+		time.Sleep(30 * time.Second)
+		group := v.page("group?topic=orders&name=billing")
+		rows := group.cells("Events that fail, by the notes of the members")
+		require.Len(t, rows, 1)
+		require.Equal(t, "o-1", rows[0]["Event"])
+		require.Equal(t, "ada", rows[0]["Key"])
+		require.Equal(t, "1", rows[0]["Attempts"])
+		require.Equal(t, "a", rows[0]["Process"])
+		require.Equal(t, "the tax rate of <XK> is missing", rows[0]["Error"])
+		found := v.page(group.link("o-1")).text
+		require.Contains(t, found, "o-1")
+		require.NotContains(t, found, "o-2")
+		asked := v.page("confirm?verb=reset&topic=orders&name=billing&to=after+" + rows[0]["Position"])
+		require.Contains(t, asked.text, "The group begins again after the position "+rows[0]["Position"])
+		fall()
+		time.Sleep(5 * time.Minute)
+		require.Empty(t, v.page("group?topic=orders&name=billing").cells("Events that fail, by the notes of the members"), "of a silent process")
 	})
 }

@@ -73,10 +73,12 @@ func figure(c figures.Count) string {
 	return grouped(c.String())
 }
 
+const thousands = '\u202f' // a narrow space
+
 // grouped returns a number with its digits in groups of three.
 func grouped(digits string) string {
 	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "\u202f" + digits[i:]
+		digits = digits[:i] + string(thousands) + digits[i:]
 	}
 	return digits
 }
@@ -132,7 +134,7 @@ func printable(s string) string {
 }
 
 func hidden(r rune) bool {
-	return r != '\n' && r != '\t' && !unicode.IsPrint(r) || r == unicode.ReplacementChar
+	return r != '\n' && r != '\t' && r != thousands && !unicode.IsPrint(r) || r == unicode.ReplacementChar
 }
 
 // value returns s for a field of a form, without characters that HTML cannot have.

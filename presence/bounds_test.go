@@ -205,3 +205,50 @@ func TestNamesakes(t *testing.T) {
 		require.NoError(t, b.Close())
 	})
 }
+
+// A note names the events that have failed last, which are no change of the process. A note that would be
+// too large leaves them out before it leaves subscriptions out.
+func TestFailingEventsAreInTheNote(t *testing.T) {
+	for _, limit := range []int{0, 13 << 10} {
+		synctest.Test(t, func(t *testing.T) {
+			memory := inmemory.New(inmemory.Options{})
+			b := &counted{lasting: lasting{memory}, limit: limit}
+			m := start(t, b, presence.Options{Every: time.Minute})
+			o := eventbus.SubscribeOptions{Group: "billing", Retry: eventbus.Retry{MaxAttempts: 20, Initial: time.Minute, Jitter: -1}}
+			_, err := m.Subscribe(t.Context(), "orders", o, func(_ context.Context, d *eventbus.Delivery) error {
+				return errors.New("no tax rate for " + d.ID + strings.Repeat(" very", 200))
+			})
+			require.NoError(t, err)
+			for _, id := range []string{"a", "b", "c", "d", "e", "f", strings.Repeat("g", 500)} {
+				require.NoError(t, m.Publish(t.Context(), "orders", &eventbus.Event{ID: id, Key: "of " + id}))
+				pass(time.Second)
+			}
+			pass(2 * time.Minute)
+			s := processes(t, memory)[0].Subscriptions[0]
+			require.Equal(t, 7, s.Failing)
+			require.InDelta(t, 3, b.writes.Load(), 1)
+			if limit == 0 {
+				require.Len(t, s.Events, 5)
+				e := s.Events[0]
+				require.Equal(t, strings.Repeat("g", 500), e.ID)
+				require.Equal(t, "orders", e.Topic)
+				require.Equal(t, 20, e.MaxAttempts)
+				require.Positive(t, e.Attempt)
+				require.Contains(t, e.Error, "no tax rate for g")
+				require.LessOrEqual(t, len(e.Error), 512)
+				require.True(t, e.Due.After(time.Now().Add(-time.Minute)))
+			}
+			for _, group := range strings.Split("abcdefghij", "") {
+				m.subscribe(t, "orders", eventbus.SubscribeOptions{Group: group})
+			}
+			pass(2 * time.Minute)
+			p := processes(t, memory)[0]
+			require.Len(t, p.Subscriptions, 11)
+			for _, s := range p.Subscriptions {
+				require.True(t, limit == 0 || len(s.Events) == 0)
+			}
+			m.stop(t)
+			require.NoError(t, memory.Close())
+		})
+	}
+}

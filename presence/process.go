@@ -49,12 +49,26 @@ type Subscription struct {
 	Running    int64             `json:"running"`              // how many run
 	Held       int64             `json:"held"`                 // eventbus.Counts.Held
 	Failing    int               `json:"failing"`              // events that wait for another attempt
+	Events     []Event           `json:"events,omitempty"`     // of Failing, the ones that have failed last: at most 5; none in a note that would be too large
 	Partitions []int             `json:"partitions,omitempty"` // the partitions that it owns
 	Settings   map[string]string `json:"settings"`             // the settings in force, see [Settings]; DeadLetter is "(topic).dlq" by default
 }
 
+// An Event has failed in a process, and waits for another attempt, see [eventbus.Failing].
+type Event struct {
+	Topic       string    `json:"topic"`
+	ID          string    `json:"id"`
+	Key         string    `json:"key,omitempty"`
+	Position    string    `json:"position"`
+	Attempt     int       `json:"attempt"`                // the one that failed last
+	MaxAttempts int       `json:"max_attempts,omitempty"` // 0: no limit
+	Due         time.Time `json:"due"`                    // when the next attempt may begin
+	Error       string    `json:"error"`                  // at most 512 bytes
+}
+
 const (
 	mostSubscriptions = 200
+	mostEvents        = 5
 	mostNote          = 256 << 10 // bytes
 	mostError         = 512       // bytes
 	silentAfter       = 3         // times Every
@@ -106,13 +120,16 @@ func describe(b *eventbus.Bus) (all []Subscription, more int) {
 		state, err := s.State()
 		now, _, _ := s.Handlers()
 		counts := s.Counts()
-		_, failing := s.Failing()
+		events, failing := s.Failing()
 		d := Subscription{
 			Topic: s.Topic(), Group: s.Group(), State: string(state), Handlers: now, Running: counts.Running, Held: counts.Held,
 			Failing: failing, Partitions: s.Partitions(), Settings: Settings(s.Options()),
 		}
 		if dead := d.Settings["DeadLetter"]; dead == "" || dead == s.Topic()+".dlq" { // alike for a pattern
 			d.Settings["DeadLetter"] = usualLetters
+		}
+		for _, e := range events[:min(len(events), mostEvents)] {
+			d.Events = append(d.Events, Event{e.Topic, e.ID, e.Key, e.Position, e.Attempt, e.MaxAttempts, e.Due, e.Error})
 		}
 		d.Error = cut(observer.ErrorText(err), mostError)
 		all = append(all, d)
@@ -124,7 +141,7 @@ func describe(b *eventbus.Bus) (all []Subscription, more int) {
 func lasting(subscriptions []Subscription) ([]byte, error) {
 	all := slices.Clone(subscriptions)
 	for i := range all {
-		all[i].Running, all[i].Held, all[i].Failing = 0, 0, 0
+		all[i].Running, all[i].Held, all[i].Failing, all[i].Events = 0, 0, 0, nil
 	}
 	return json.Marshal(all)
 }
@@ -138,6 +155,13 @@ func (p *Process) message(most int) (*backend.Message, error) {
 	}
 	if n := len(p.Subscriptions); n > 0 && len(payload) > most {
 		less := *p
+		if slices.ContainsFunc(p.Subscriptions, func(s Subscription) bool { return len(s.Events) > 0 }) {
+			less.Subscriptions = slices.Clone(p.Subscriptions)
+			for i := range less.Subscriptions {
+				less.Subscriptions[i].Events = nil
+			}
+			return less.message(most)
+		}
 		less.Subscriptions, less.More = p.Subscriptions[:n/2], p.More+n-n/2
 		return less.message(most)
 	}

@@ -3,6 +3,7 @@ package operator
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -11,7 +12,7 @@ import (
 )
 
 // Start returns the Start that an operator means: "earliest", "latest", a time, a duration before the
-// present time such as "2h ago", or the position after which to begin.
+// present time such as "2h ago", or the position after which to begin, also as "after POSITION".
 func Start(text string) (backend.Start, error) {
 	switch text {
 	case "":
@@ -27,7 +28,7 @@ func Start(text string) (backend.Start, error) {
 	if hint := nearest.Hint("%s", text, []string{"earliest", "latest"}); hint != "" {
 		return "", fmt.Errorf("%q is not a position%s", text, hint)
 	}
-	return backend.StartAfter(text), nil
+	return backend.StartAfter(strings.TrimSpace(strings.TrimPrefix(text, "after "))), nil
 }
 
 // Time returns the time that an operator means: a time, or a duration before the present time or, if
