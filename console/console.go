@@ -40,7 +40,8 @@ type Options struct {
 	// counted. A scheduled event, and an event of a partition, has the topic in which programs publish
 	// it. A lifecycle record is an event of the topic with ".lifecycle". Redact may change all fields
 	// except Position, and replace the payload. It must not change the bytes of the payload. A dead
-	// letter has its error in a header, [eventbus.DeadLetter] names it. Redact is called from several
+	// letter has its error in a header, [eventbus.DeadLetter] names it. With Redact, an event that fails
+	// in a member is shown without its ID, key and error, because notes have not all of it. Redact is called from several
 	// goroutines, and must give the same result for the same event. If it panics, the event is shown
 	// without its fields. Nil: all is shown.
 	Redact func(topic string, e *eventbus.Event)

@@ -44,9 +44,9 @@ func (r *readings) announced(ctx context.Context) ([]presence.Process, error) {
 // members are the members of a group that announce themselves, and their settings.
 type members struct {
 	Rows     []memberRow
-	More     int                // members that are not shown
-	LeftOut  int                // subscriptions that are not in the notes of their processes
-	Events   []failingEvent     // that fail in members which are not silent, the next attempt first
+	More     int // members that are not shown
+	LeftOut  int // subscriptions that are not in the notes of their processes
+	Failing  failingEvents
 	Differ   []presence.Setting // settings in which the members differ
 	Settings []presence.Setting // settings in which they agree
 	Failure  *failure
@@ -56,6 +56,13 @@ type members struct {
 type memberRow struct {
 	presence.Process
 	Member presence.Subscription
+}
+
+// failingEvents wait for another attempt in members that are not silent, the next attempt first.
+type failingEvents struct {
+	Rows     []failingEvent
+	More     int  // events that are not shown
+	Redacted bool // the rows have only what Redact cannot concern, because a note has not all of an event
 }
 
 // A failingEvent waits for another attempt in a member.
@@ -70,17 +77,27 @@ const mostFailing = 50
 // URL returns the URL of a search for the event.
 func (e *failingEvent) URL() string { return foundURL(e.topic, e.ID) }
 
-// fail adds the events of topic that fail in the subscription s of p.
-func (m *members) fail(p *presence.Process, s *presence.Subscription, topic string) {
+// add adds the events of topic that fail in the subscription s of p.
+func (f *failingEvents) add(p *presence.Process, s *presence.Subscription, topic string) {
 	if p.Silent {
 		return
 	}
 	for _, e := range s.Events {
+		if f.Redacted {
+			e.ID, e.Key, e.Error = "", "", ""
+		}
 		of, _, parts := partition.Cut(e.Topic)
-		if (e.Topic == topic || parts && of == topic) && len(m.Events) < mostFailing {
-			m.Events = append(m.Events, failingEvent{e, p.Name, topic})
+		if e.Topic == topic || parts && of == topic {
+			f.Rows = append(f.Rows, failingEvent{e, p.Name, topic})
 		}
 	}
+}
+
+// end sorts the rows, and leaves out the ones that are too many.
+func (f *failingEvents) end() {
+	slices.SortStableFunc(f.Rows, func(a, b failingEvent) int { return a.Due.Compare(b.Due) })
+	f.More = max(len(f.Rows)-mostFailing, 0)
+	f.Rows = f.Rows[:len(f.Rows)-f.More]
 }
 
 // membersOf returns the members of a group that announce themselves. It reads only if the figures know of
@@ -94,14 +111,14 @@ func (r *readings) membersOf(ctx context.Context, s *figures.Snapshot, topic, gr
 		_, f := failureOf(err)
 		return &members{Failure: &f}
 	}
-	m := &members{}
+	m := &members{Failing: failingEvents{Redacted: r.redact != nil}}
 	var compared []presence.Process
 	for _, p := range all {
 		var own []presence.Subscription
 		for _, s := range p.Subscriptions {
 			if s.Group == group && s.Reads(topic) {
 				m.Rows = append(m.Rows, memberRow{p, s})
-				m.fail(&p, &s, topic)
+				m.Failing.add(&p, &s, topic)
 				s.Topic = topic // members with a pattern are members too
 				own = append(own, s)
 			}
@@ -110,7 +127,7 @@ func (r *readings) membersOf(ctx context.Context, s *figures.Snapshot, topic, gr
 		m.LeftOut += p.More
 		compared = append(compared, p)
 	}
-	slices.SortStableFunc(m.Events, func(a, b failingEvent) int { return a.Due.Compare(b.Due) })
+	m.Failing.end()
 	if m.More = max(len(m.Rows)-mostProcesses, 0); m.More > 0 {
 		m.Rows = m.Rows[:mostProcesses]
 	}

@@ -2,7 +2,9 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -149,8 +151,40 @@ func TestFailingEventsAreNamed(t *testing.T) {
 		require.NotContains(t, found, "o-2")
 		asked := v.page("confirm?verb=reset&topic=orders&name=billing&to=after+" + rows[0]["Position"])
 		require.Contains(t, asked.text, "The group begins again after the position "+rows[0]["Position"])
+		hides := visit(t, m, console.Options{Redact: func(string, *eventbus.Event) {}}).page("group?topic=orders&name=billing")
+		require.Equal(t, rows[0]["Position"], hides.cells("Events that fail, by the notes of the members")[0]["Position"])
+		for _, secret := range []string{"o-1", "ada", "tax rate"} {
+			require.NotContains(t, hides.text, secret, "a note has not all of an event that Redact may need")
+		}
 		fall()
 		time.Sleep(5 * time.Minute)
 		require.Empty(t, v.page("group?topic=orders&name=billing").cells("Events that fail, by the notes of the members"), "of a silent process")
+	})
+}
+
+// A group shows at most fifty events that fail, the next attempts, and says how many more there are.
+func TestManyFailingEvents(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		shop := openBus(t, stays{m}, eventbus.Options{})
+		for i := range 11 {
+			p := presence.Process{ID: fmt.Sprint(i), Written: time.Now(), Every: time.Hour, Subscriptions: []presence.Subscription{{Topic: "orders", Group: "billing"}}}
+			for n := range 5 {
+				e := presence.Event{Topic: "orders", ID: fmt.Sprintf("e-%d-%d", i, n), Due: time.Now().Add(time.Hour - time.Duration(i)*time.Minute)}
+				p.Subscriptions[0].Events = append(p.Subscriptions[0].Events, e)
+			}
+			payload, err := json.Marshal(p)
+			require.NoError(t, err)
+			require.NoError(t, shop.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: payload}))
+		}
+		end(t, shop)
+		v := visit(t, m, console.Options{})
+		v.page("")
+		time.Sleep(10 * time.Second)
+		group := v.page("group?topic=orders&name=billing")
+		rows := group.cells("Events that fail, by the notes of the members")
+		require.Len(t, rows, 50)
+		require.Equal(t, "e-10-0", rows[0]["Event"], "its next attempt is the first")
+		require.Contains(t, group.text, "5 further events")
 	})
 }
