@@ -62,7 +62,7 @@ type memberRow struct {
 type failingEvents struct {
 	Rows     []failingEvent
 	More     int  // events that are not shown
-	Redacted bool // the rows have only what Redact cannot concern, because a note has not all of an event
+	Redacted bool // the rows have neither ID nor key nor error, see Options.Redact
 }
 
 // A failingEvent waits for another attempt in a member.
