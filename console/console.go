@@ -38,7 +38,8 @@ type Options struct {
 
 	// Redact removes secrets from an event of a topic before the event is shown, searched or
 	// counted. A scheduled event, and an event of a partition, has the topic in which programs publish
-	// it. A lifecycle record is an event of the topic with ".lifecycle". Redact may change all fields
+	// it. A lifecycle record is an event of the topic with ".lifecycle", and a note of a process, which names
+	// events that fail, one of [presence.Topic]. Redact may change all fields
 	// except Position, and replace the payload. It must not change the bytes of the payload. A dead
 	// letter has its error in a header, [eventbus.DeadLetter] names it. With Redact, an event that fails
 	// in a member is shown without its ID, key and error, because notes have not all of it. Redact is called from several
