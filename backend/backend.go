@@ -11,7 +11,8 @@
 // A driver implements [Backend] and [Source], which have six methods together. With a
 // [Driver], programs can open the Backend by URL. If the broker can do more, the driver
 // implements optional interfaces, called verbs: [Delayer] and [Extender] for the Source;
-// [Declarer], [Maintainer], [Reader], [Remover], [Statser], [Admin], [Pauser], [Clocker], [Pinger] and [Checker]
+// [Declarer], [Maintainer], [Reader], [Remover], [Statser], [Admin], [Pauser], [Settler], [Clocker], [Pinger] and
+// [Checker]
 // for the Backend. The Backend states facts about itself, such as its limits, by [Limited]. If a
 // verb turns out at run time not to work, its error matches [errors.ErrUnsupported].
 //

@@ -191,3 +191,26 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, name string, start back
 		return g.makeGroup(name, g.identity, g.traits, start) // members stay; deliveries from before hold nothing
 	})
 }
+
+// Settle implements [backend.Settler].
+func (b *Backend) Settle(ctx context.Context, topic, name, position string) (had bool, err error) {
+	err = b.update(ctx, "settle in "+topic+"/"+name, func(t *txn) error {
+		g, err := t.find(topic, name)
+		if err != nil {
+			return err
+		}
+		offset, err := parsePosition(position)
+		switch {
+		case err != nil:
+			return err
+		case offset >= g.cursor:
+			return fmt.Errorf("%w: the group has not received the message at %s yet", backend.ErrRefused, position)
+		}
+		e := g.entry(offset)
+		if had = e.handout > 0; had {
+			g.settle(e)
+		}
+		return nil
+	})
+	return had && err == nil, err
+}

@@ -34,6 +34,7 @@ var (
 	_ backend.Pinger     = (*Backend)(nil)
 	_ backend.Clocker    = (*Backend)(nil)
 	_ backend.Pauser     = (*Backend)(nil)
+	_ backend.Settler    = (*Backend)(nil)
 )
 
 // newBackend returns a backend on a store, of which it is a user already.
@@ -136,24 +137,17 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source,
 
 // Close implements [backend.Backend].
 func (b *Backend) Close() error {
-	if !b.end() {
-		return nil
-	}
-	return failed("close", errors.Join(b.store.reap(), b.store.release()))
-}
-
-// end closes the sources, and reports whether this call did it.
-func (b *Backend) end() bool {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
-	}
+	before := b.closed
 	b.closed = true
 	for s := range b.sources {
 		s.end()
 	}
-	return true
+	b.mu.Unlock()
+	if before {
+		return nil
+	}
+	return failed("close", errors.Join(b.store.reap(), b.store.release()))
 }
 
 // update runs f in a transaction that may write. f may run twice, so it sets all its results.

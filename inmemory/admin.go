@@ -3,6 +3,7 @@ package inmemory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -20,6 +21,7 @@ var (
 	_ backend.Admin      = (*Backend)(nil)
 	_ backend.Declarer   = (*Backend)(nil)
 	_ backend.Pauser     = (*Backend)(nil)
+	_ backend.Settler    = (*Backend)(nil)
 )
 
 // Ping implements [backend.Pinger].
@@ -219,6 +221,25 @@ func (b *Backend) Paused(_ context.Context, topic, name string) (p backend.Pause
 		return nil
 	})
 	return p, err
+}
+
+// Settle implements [backend.Settler].
+func (b *Backend) Settle(_ context.Context, topic, name, position string) (had bool, err error) {
+	err = b.visit("settle in", topic, name, func(g *group) error {
+		offset, err := parsePosition(position)
+		switch {
+		case err != nil:
+			return err
+		case offset >= g.cursor():
+			return fmt.Errorf("%w: the group has not received the message at %s yet", backend.ErrRefused, position)
+		case offset < g.floor || g.entries[offset-g.floor] == nil: // it is settled
+			return nil
+		}
+		g.settle(g.entries[offset-g.floor])
+		had = true
+		return nil
+	})
+	return had, err
 }
 
 // visit calls f with the group while it holds the lock of the topic. If the topic or the

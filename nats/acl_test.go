@@ -112,7 +112,8 @@ var flows = map[string]flow{
 		if !slices.Contains(topics, topic) || len(groups) != 1 || len(ms) != 3 || stats.Lag != 2 || stats.Oldest.IsZero() {
 			return fmt.Errorf("wrong: %v %v %v %+v", topics, groups, ms, stats)
 		}
-		err = errors.Join(b.Pause(ctx, topic, group, backend.Pause{By: "ann"}), b.Resume(ctx, topic, group))
+		_, err = b.Settle(ctx, topic, group, ms[0].Position)
+		err = errors.Join(err, b.Pause(ctx, topic, group, backend.Pause{By: "ann"}), b.Resume(ctx, topic, group))
 		return errors.Join(err, b.Remove(ctx, topic, []string{ms[0].Position}), b.ResetGroup(ctx, topic, group, backend.StartLatest), b.DeleteGroup(ctx, topic, group), b.DeleteTopic(ctx, topic))
 	},
 }
@@ -243,6 +244,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	denied(nil, consumer.ResetGroup(ctx, topic, group, backend.StartEarliest))
 	denied(nil, consumer.DeleteGroup(ctx, topic, group))
 	denied(nil, consumer.Pause(ctx, topic, group, backend.Pause{}))
+	denied(redriver.Settle(ctx, topic, group, "00000000000000000001"))
 	denied(consumer.Declare(ctx, topic, backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour}}))
 	denied(nil, consumer.DeleteTopic(ctx, topic))
 	denied(nil, publishTo(ctx, operator, topic))

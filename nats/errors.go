@@ -187,6 +187,7 @@ func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err err
 	err = s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
 	if err == nil {
 		s.halt.learn(pauseOf(&info))
+		s.taken.learn(&info)
 	}
 	return info, err
 }

@@ -36,7 +36,8 @@ func (p progress) missing(before progress, filtered bool, removed uint64) uint64
 }
 
 // inspect compares a consumer with its progress at the last inspection. It gives notice to
-// the members if messages are missing, and tells them whether the group is paused.
+// the members if messages are missing. It tells them whether the group is paused, and which messages operators
+// have settled.
 func (u *upkeep) inspect(p *place, group string, c *jetstream.ConsumerInfo, members []*source) {
 	key, now := [2]string{p.topic, group}, newProgress(c)
 	u.mu.Lock()
@@ -50,6 +51,7 @@ func (u *upkeep) inspect(p *place, group string, c *jetstream.ConsumerInfo, memb
 	}
 	for _, s := range members {
 		s.halt.learn(pauseOf(c))
+		s.taken.learn(c)
 		if text != "" {
 			notify(s.config, text)
 		}

@@ -230,7 +230,7 @@ func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
 		return r, errReturned
 	case isDelay && r.vague.Load():
 		return r, backend.ErrLeaseLost // the message may still be pending
-	case isDelay && !r.delayable(), c.fenced && !isDelay && !r.held():
+	case isDelay && !r.delayable(), c.fenced && !isDelay && !r.held(), c.fenced && r.source.taken.took(r):
 		err = backend.ErrLeaseLost
 	}
 	if err != nil {

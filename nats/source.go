@@ -26,7 +26,8 @@ type source struct {
 	pulls   pulls
 	failed  bool // the last Receive failed
 
-	halt halt
+	halt  halt
+	taken taken
 
 	era   atomic.Pointer[era] // the present era
 	tally tally
@@ -40,14 +41,14 @@ var (
 
 // Attach implements [backend.Backend].
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	s, err := run(ctx, b, "attach", c.Topic+"/"+c.Group, harmless, func(ctx context.Context) (*source, error) { return b.attach(ctx, c) })
+	s, err := run(ctx, b, "attach", c.Topic+"/"+c.Group, harmless, func(ctx context.Context) (*source, error) { return attach(ctx, b, c) })
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error) {
+func attach(ctx context.Context, b *Backend, c backend.Config) (*source, error) {
 	if c.Lease <= 0 {
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
@@ -70,6 +71,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	}
 	s.era.Store(newEra())
 	s.tally.begin(info)
+	s.taken.begin(info)
 	s.halt.learn(pauseOf(info))
 	if !b.members.add(s) {
 		s.close(ctx)

@@ -110,7 +110,8 @@ var flows = map[string]flow{
 		p := backend.Pause{By: "ada", Until: time.Now().Add(time.Hour)}
 		err := b.Pause(ctx, topic, workers, p)
 		paused, err2 := b.Paused(ctx, topic, workers)
-		if err := errors.Join(err, err2, b.Resume(ctx, topic, workers)); err != nil || paused.By != p.By {
+		_, err3 := b.Settle(ctx, topic, workers, "00000000000000-00000000000000000000")
+		if err := errors.Join(err, err2, err3, b.Resume(ctx, topic, workers)); err != nil || paused.By != p.By {
 			return fmt.Errorf("wrong: %+v %w", paused, err)
 		}
 		return nil

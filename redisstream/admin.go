@@ -21,6 +21,7 @@ var (
 	_ backend.Statser    = (*Backend)(nil)
 	_ backend.Maintainer = (*Backend)(nil)
 	_ backend.Admin      = (*Backend)(nil)
+	_ backend.Settler    = (*Backend)(nil)
 )
 
 // Ping implements [backend.Pinger].
@@ -143,7 +144,7 @@ const walkStep = 1000
 
 // walk returns the keys of all servers that match a pattern and have the type kind. An
 // empty kind means any type.
-func (b *Backend) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
+func (b *broker) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
 	err = b.with(ctx, func(w *wire) error {
 		err := w.do(ctx, func(ctx context.Context) error {
 			nodes, err := b.masterNodes(ctx)
@@ -224,4 +225,18 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		err = b.run(ctx, resetScript, []string{stream, delayedKey(stream, group)}, group, id).err
 	}
 	return b.failure("reset", topic+"/"+group, err)
+}
+
+// Settle implements [backend.Settler].
+func (b *Backend) Settle(ctx context.Context, topic, group, position string) (had bool, err error) {
+	err = checkPosition(position)
+	if err == nil {
+		stream := b.streamKey(topic)
+		c := b.run(ctx, settleScript, []string{stream, delayedKey(stream, group)}, group, position)
+		code := c.integer() // see settle.lua
+		if had, err = code == 1, c.err; err == nil && code == 0 {
+			err = fmt.Errorf("%w: the group has not received the message at %s yet", backend.ErrRefused, position)
+		}
+	}
+	return had, b.failure("settle in", topic+"/"+group, err)
 }

@@ -38,6 +38,7 @@ var (
 	expireScript   = newScript("expire")
 	indexScript    = newScript("index")
 	pauseScript    = newScript("pause")
+	settleScript   = newScript("settle")
 )
 
 // newScript returns the script with this name. In its text, the file with/NAME.lua replaces

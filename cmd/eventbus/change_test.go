@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -115,4 +116,31 @@ func needs(t *testing.T, b *bench, claimed bool) {
 	if !claimed {
 		t.Skipf("%T cannot do this", b.b)
 	}
+}
+
+// An event that a group has received is made a dead letter, and the group has it no more. Others are refused.
+func TestGroupsBury(t *testing.T) {
+	onEach(t, func(t *testing.T, b *bench) {
+		b.ok("", "pub", "orders", "--data", "1", "--id", "a")
+		b.ok("", "pub", "orders", "--data", "2", "--id", "b")
+		src, err := b.b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
+		require.NoError(t, err)
+		defer src.Close()
+		ds, err := src.Receive(t.Context(), 1, 0)
+		require.NoError(t, err)
+		require.Len(t, ds, 1)
+		at := strings.Clone(ds[0].Position)
+		require.Equal(t, "event a of orders/billing is a dead letter in orders.dlq\n", b.ok("", "groups", "bury", "orders", "billing", "--at", at, "--by", "ann", "--why", "INC-7").stdout)
+		require.Contains(t, b.ok("", "dlq", "show", "orders.dlq").stdout, "an operator, ann, took the event away from the group: INC-7")
+		s, err := backend.StatsOf(t.Context(), b.b, "orders", "billing")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, s.Lag+s.Unacked)
+
+		ms, err := backend.Read(t.Context(), b.b, "orders", backend.StartAfter(at), 1)
+		require.NoError(t, err)
+		require.Contains(t, b.run("", "groups", "bury", "orders", "billing", "--at", ms[0].Position).stderr, "has not received the message")
+		require.NotZero(t, b.run("", "groups", "bury", "orders", "biling", "--at", at).code)
+		require.NotZero(t, b.run("", "groups", "bury", "orders", "billing").code)
+		require.Contains(t, b.run("", "groups", "bury", "orders.dlq", "billing", "--at", at).stderr, "--to")
+	})
 }

@@ -71,7 +71,7 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c.addFlags(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, allUsage)
 	cmd.Flags().BoolVar(&owners, "owners", false, "show which member owns which partitions")
-	cmd.AddCommand(newGroupsCreate(drivers), newGroupsReset(drivers, asJSON), newGroupsDelete(drivers, asJSON), newGroupsPause(drivers), newGroupsResume(drivers))
+	cmd.AddCommand(newGroupsCreate(drivers), newGroupsReset(drivers, asJSON), newGroupsDelete(drivers, asJSON), newGroupsBury(drivers), newGroupsPause(drivers), newGroupsResume(drivers))
 	return cmd
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"strconv"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -38,32 +37,20 @@ func (x *runner) refuse(h *Hold) {
 	}
 }
 
-// letterOf makes the dead letter of b: the event's payload and headers, and headers with
-// the reason and the origin.
+// letterOf makes the dead letter of b.
 func (t *burials) letterOf(b *burial) *backend.Message {
-	d := &b.hold.Delivery
-	m := &backend.Message{
-		Topic: t.deadLetter, ID: t.letterID(b.hold), Key: d.Key,
-		Headers: letter.Carried(&d.Message), Payload: d.Payload, Once: t.sub.engine.limits.OnceWindow > 0,
-	}
-	letter.Shelve(m)
-	letter.Set(m, letter.Reason, b.reason)
-	letter.Set(m, letter.Error, textOf(b.err))
-	letter.Set(m, letter.ErrorClass, b.class)
-	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
-		letter.Set(m, letter.Stack, string(p.Stack))
-	}
-	letter.Set(m, letter.Attempts, strconv.Itoa(b.hold.Attempt))
-	letter.Set(m, letter.Topic, t.topic)
-	letter.Set(m, letter.Group, t.sub.Group)
-	letter.Set(m, letter.ID, d.ID)
-	letter.Set(m, letter.Position, d.Position)
-	letter.Set(m, letter.Redriven, letter.RedriveCount(&d.Message))
 	last := time.Now() // minus the age of the run, because the wall clock may have been changed
 	if b.began != 0 {
 		last = last.Add(-time.Duration(t.sub.moment(last) - b.began))
 	}
-	letter.Set(m, letter.LastAttempt, last.UTC().Format(time.RFC3339Nano))
+	f := letter.Failure{
+		Reason: b.reason, Error: textOf(b.err), Class: b.class, Attempts: b.hold.Attempt, Topic: t.topic, Group: t.sub.Group, Last: last,
+	}
+	if p, ok := errors.AsType[*observer.PanicError](b.err); ok {
+		f.Stack = string(p.Stack)
+	}
+	m := letter.Of(&b.hold.Delivery.Message, &f)
+	m.Topic, m.ID, m.Once = t.deadLetter, t.letterID(b.hold), t.sub.engine.limits.OnceWindow > 0
 	letter.Shorten(m, t.sub.engine.limits.Payload)
 	return m
 }

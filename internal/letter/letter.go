@@ -3,7 +3,9 @@
 package letter
 
 import (
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -49,6 +51,35 @@ func Shelve(dead *backend.Message) {
 		dead.Headers.Del(Retry)
 		Set(dead, shelved, rule)
 	}
+}
+
+// A Failure says why an event became the dead letter of a group.
+type Failure struct {
+	Reason, Error, Class, Stack string // empty: there is none
+	Attempts                    int    // 0: not known
+	Topic, Group                string
+	Last                        time.Time
+}
+
+// Of returns the dead letter of m, whose ID is the ID of its event: the payload and headers of m, and
+// headers with the failure and the origin. The caller sets its Topic and ID, and then calls [Shorten].
+func Of(m *backend.Message, f *Failure) *backend.Message {
+	dead := &backend.Message{Key: m.Key, Headers: Carried(m), Payload: m.Payload}
+	Shelve(dead)
+	Set(dead, Reason, f.Reason)
+	Set(dead, Error, f.Error)
+	Set(dead, ErrorClass, f.Class)
+	Set(dead, Stack, f.Stack)
+	if f.Attempts > 0 {
+		Set(dead, Attempts, strconv.Itoa(f.Attempts))
+	}
+	Set(dead, Topic, f.Topic)
+	Set(dead, Group, f.Group)
+	Set(dead, ID, m.ID)
+	Set(dead, Position, m.Position)
+	Set(dead, Redriven, RedriveCount(m))
+	Set(dead, LastAttempt, f.Last.UTC().Format(time.RFC3339Nano))
+	return dead
 }
 
 const maxText = 4 << 10

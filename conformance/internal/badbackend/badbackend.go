@@ -34,7 +34,7 @@ func (s Saboteur) Wrap(next faultbroker.Store) faultbroker.Store {
 // All returns every saboteur, in the order of the families of laws that fail with them.
 func All() []Saboteur {
 	return slices.Concat(
-		publishing, contents, onces, positions, renumbering, receiving, wakings, sharing, starting, acking, leasing, delaying, extending, fencing, replacing, reading, removing, telling, managing, declaring, setting, timing, lasting, pausing, closing,
+		publishing, contents, onces, positions, renumbering, receiving, wakings, sharing, starting, acking, leasing, delaying, extending, fencing, replacing, reading, removing, telling, managing, declaring, setting, timing, lasting, pausing, taking, closing,
 	)
 }
 

@@ -44,6 +44,12 @@ func (s set) add(text string) bool {
 	return !old
 }
 
+func (s set) forget(text string) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	delete(s.seen, text)
+}
+
 // plain publishes m without Once. Then it restores the field Once of m.
 func (b *breakable) plain(ctx context.Context, m *backend.Message) error {
 	once := m.Once

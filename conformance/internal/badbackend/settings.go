@@ -146,6 +146,7 @@ type altered struct {
 	resetGroup  func(ctx context.Context, topic, group string, start backend.Start) error
 	pause       func(ctx context.Context, topic, group string, p backend.Pause) error
 	resume      func(ctx context.Context, topic, group string) error
+	settle      func(ctx context.Context, topic, group, position string) (bool, error)
 }
 
 func (a altered) DeleteTopic(ctx context.Context, topic string) error {
@@ -181,6 +182,13 @@ func (a altered) Resume(ctx context.Context, topic, group string) error {
 		return a.good.Resume(ctx, topic, group)
 	}
 	return a.resume(ctx, topic, group)
+}
+
+func (a altered) Settle(ctx context.Context, topic, group, position string) (bool, error) {
+	if a.settle == nil {
+		return a.good.Settle(ctx, topic, group, position)
+	}
+	return a.settle(ctx, topic, group, position)
 }
 
 // lasting has the saboteurs that break the promises about ephemeral groups.

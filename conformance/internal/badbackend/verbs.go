@@ -200,6 +200,11 @@ func (a shrugging) Pause(ctx context.Context, topic, group string, p backend.Pau
 	return shrug(a.good.Pause(ctx, topic, group, p))
 }
 
+func (a shrugging) Settle(ctx context.Context, topic, group, position string) (bool, error) {
+	had, err := a.good.Settle(ctx, topic, group, position)
+	return had, shrug(err)
+}
+
 func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
 	return shrug(a.good.DeleteGroup(ctx, topic, group))
 }

@@ -18,6 +18,7 @@ type All interface {
 	backend.Statser
 	backend.Admin
 	backend.Pauser
+	backend.Settler
 	backend.Pinger
 	backend.Clocker
 }
@@ -141,5 +142,12 @@ func (v Verbs) Resume(ctx context.Context, topic, group string) error {
 func (v Verbs) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
 	return ask(ctx, v, "Paused", topic+"/"+group, func() (backend.Pause, error) {
 		return as[backend.Pauser](v).Paused(ctx, topic, group)
+	})
+}
+
+// Settle implements [backend.Settler].
+func (v Verbs) Settle(ctx context.Context, topic, group, position string) (had bool, err error) {
+	return ask(ctx, v, "Settle", topic+"/"+group, func() (bool, error) {
+		return as[backend.Settler](v).Settle(ctx, topic, group, position)
 	})
 }

@@ -12,6 +12,6 @@ func Laws() []law.Law {
 	return slices.Concat(
 		publishLaws, refuseLaws, contentLaws, onceLaws, positionLaws, receiveLaws, byteLaws, wakeLaws, groupLaws, startLaws, startAtLaws,
 		ackLaws, leaseLaws, delayLaws, delayEndLaws, extendLaws, fenceLaws, instanceLaws, readLaws, removeLaws, statsLaws, adminLaws,
-		declareLaws, keepLaws, ephemeralLaws, pauseLaws, maintainLaws, closeLaws, lostLaws, crashLaws, peerLaws, outageLaws,
+		declareLaws, keepLaws, ephemeralLaws, pauseLaws, settlerLaws, maintainLaws, closeLaws, lostLaws, crashLaws, peerLaws, outageLaws,
 	)
 }

@@ -1,0 +1,198 @@
+package contract
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/conformance/internal/law"
+	"github.com/seed41896749/eventbus/conformance/internal/verbs"
+)
+
+// settlerLaws are about [backend.Settler], by which an operator takes a message away from a group.
+var settlerLaws = []law.Law{
+	{
+		ID: "C99", Name: "settle-held", Promise: "a message that an operator settles does not come back, also if a member of another process holds it; the other messages do",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
+		Saboteurs: []string{"settles-nothing", "settles-below", "settles-without-saying"}, Test: settleHeld,
+	}, {
+		ID: "C100", Name: "settle-delayed", Promise: "a delayed message that an operator settles does not come back; other delayed messages do",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer},
+		Saboteurs: []string{"settles-nothing", "settles-what-is-held", "settles-below"}, Test: settleDelayed,
+	}, {
+		ID: "C101", Name: "settle-others", Promise: "other groups do not notice that an operator settles a message",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
+		Saboteurs: []string{"settles-every-group"}, Test: settleOthers,
+	}, {
+		ID: "C102", Name: "settle-holder", Promise: "where acknowledgements are fenced, the holder of a message that an operator has settled is told by Ack, Delay and Extend that its lease is lost",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer, law.NeedExtender, law.NeedFence},
+		Saboteurs: []string{"settles-in-secret", "settles-nothing"}, Test: settleHolder,
+	}, {
+		ID: "C103", Name: "settle-holder-unfenced", Promise: "where acknowledgements are not fenced, no call of its holder brings back a message that an operator has settled, and a holder that receives is soon told that its lease is lost",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer, law.NeedExtender},
+		Saboteurs: []string{"settles-until-the-holder-calls", "settles-in-secret"}, Test: settleHolderUnfenced,
+	}, {
+		ID: "C104", Name: "settle-settled", Promise: "to settle a message that its group has settled changes nothing",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
+		Saboteurs: []string{"settles-once"}, Test: settleSettled,
+	}, {
+		ID: "C105", Name: "settle-refused", Promise: "an operator cannot settle a message that its group has never received, and what is no position is refused",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
+		Saboteurs: []string{"settles-ahead"}, Test: settleRefused,
+	}, {
+		ID: "C106", Name: "settle-unknown", Promise: "to settle a message of a topic or group that does not exist is ErrGone",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
+		Saboteurs: []string{"shrugs"}, Test: settleUnknown,
+	},
+}
+
+// operator returns the verbs of another process, if the suite has one.
+func operator(e *law.Env) verbs.Verbs {
+	e.Helper()
+	if e.Claims(law.NeedPeer) {
+		return e.VerbsOf(e.Peer())
+	}
+	return e.Verbs()
+}
+
+// takeAway lets an operator settle messages that the group g has.
+func takeAway(e *law.Env, ds ...backend.Delivery) {
+	e.Helper()
+	for _, d := range ds {
+		had, err := operator(e).Settle(e.Context(), law.Topic, "g", d.Position)
+		e.Must(claimed(e, err))
+		if !had {
+			e.Failf("Settle of %s, which its group has: told that the group has settled it before", d.ID)
+		}
+	}
+}
+
+// refuses expects that an operator gets an error.
+func refuses(e *law.Env, what, topic, group, position string, want error) {
+	e.Helper()
+	_, err := operator(e).Settle(e.Context(), topic, group, position)
+	e.Is("Settle "+what, claimed(e, err), want)
+}
+
+// comes expects that a member gets the messages want once more, acknowledges them, and gets no other.
+func comes(e *law.Env, src backend.Source, want ...string) {
+	e.Helper()
+	again := e.Receive(src, len(want))
+	got := law.IDs(again)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		e.Failf("got %v again, want %v, which nobody has settled", got, want)
+	}
+	e.Ack(src, again...)
+	e.Nothing(src, e.Lease+e.Soon(), "all are settled")
+}
+
+func settleHeld(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(5)
+	ds := e.Receive(src, 5)
+	takeAway(e, ds[1], ds[3])
+	time.Sleep(e.Lease + e.Soon())
+	comes(e, src, "0000", "0002", "0004")
+	if e.Claims(law.NeedVerb[backend.Statser]()) {
+		if s := stats(e); s.Unacked > 0 || s.Lag > 0 {
+			e.Failf("all are settled, but Stats are %+v", s)
+		}
+	}
+}
+
+func settleDelayed(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(5)
+	ds := e.Receive(src, 5)
+	e.Must(e.Delay(src, e.Lease/2, ds...))
+	takeAway(e, ds[1], ds[3])
+	comes(e, src, "0000", "0002", "0004")
+}
+
+func settleOthers(e *law.Env) {
+	src, other := e.Attach("g"), e.Attach("other")
+	e.PublishN(2)
+	ds := e.Receive(src, 2)
+	e.Receive(other, 2)
+	takeAway(e, ds[0])
+	time.Sleep(e.Lease + e.Soon())
+	comes(e, other, "0000", "0001")
+	comes(e, src, "0001")
+}
+
+func settleHolder(e *law.Env) {
+	src := e.AttachAs(backend.Config{Group: "g", Lease: 5 * e.Lease})
+	e.PublishN(4)
+	ds := e.Receive(src, 4)
+	takeAway(e, ds[:3]...)
+	e.Is("Extend of what an operator has settled", backend.ErrorAt(claimed(e, e.Extend(src, ds[0])), 0), backend.ErrLeaseLost)
+	e.Is("Delay of what an operator has settled", backend.ErrorAt(claimed(e, e.Delay(src, 0, ds[1])), 0), backend.ErrLeaseLost)
+	e.Is("Ack of what an operator has settled", backend.ErrorAt(src.Ack(e.Context(), backend.Lend(ds[2:3])), 0), backend.ErrLeaseLost)
+	e.Must(e.Extend(src, ds[3]))
+	e.Ack(src, ds[3])
+	e.Nothing(src, e.Lease+e.Soon(), "all are settled")
+}
+
+func settleHolderUnfenced(e *law.Env) {
+	src := e.Unconfirmed("g")
+	e.PublishN(4)
+	ds := e.Receive(src, 4)
+	takeAway(e, ds[:3]...)
+	for what, err := range map[string]error{
+		"Extend": e.Extend(src, ds[0]), "Delay": e.Delay(src, 0, ds[1]), "Ack": src.Ack(e.Context(), backend.Lend(ds[2:3])),
+	} {
+		if err = backend.ErrorAt(claimed(e, err), 0); err != nil && !errors.Is(err, backend.ErrLeaseLost) {
+			e.Failf("%s of what an operator has settled: got error %v, want none or %q", what, err, backend.ErrLeaseLost)
+		}
+	}
+	e.Must(e.Extend(src, ds[3]))
+	for end := time.Now().Add(11*time.Second + e.Grace); ; {
+		e.Nothing(src, e.Lease/4, "all are settled or held")
+		err := backend.ErrorAt(e.Extend(src, ds[0]), 0)
+		if errors.Is(err, backend.ErrLeaseLost) {
+			break
+		}
+		if e.Must(err); time.Now().After(end) {
+			e.Failf("11 seconds after an operator has settled a message, its holder can extend it")
+		}
+		e.Must(e.Extend(src, ds[3]))
+	}
+	e.Ack(src, ds[3])
+	e.Nothing(src, e.Lease+e.Soon(), "all are settled")
+}
+
+func settleSettled(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(3)
+	ds := e.Receive(src, 3)
+	takeAway(e, ds[0])
+	e.Ack(src, ds[1])
+	time.Sleep(e.Lease + e.Soon())
+	for _, d := range ds[:2] { // a backend need not know that the group has settled it
+		_, err := operator(e).Settle(e.Context(), law.Topic, "g", d.Position)
+		e.Must(err)
+	}
+	comes(e, src, "0002")
+}
+
+func settleRefused(e *law.Env) {
+	src := e.Attach("g")
+	first := e.PublishN(1)[0]
+	refuses(e, "of a message that was never received", law.Topic, "g", first.Position, backend.ErrRefused)
+	for _, p := range []string{"", "x", "-1", strings.Repeat("9", 300)} {
+		refuses(e, "at what is no position", law.Topic, "g", p, backend.ErrRefused)
+	}
+	comes(e, src, "0000")
+}
+
+func settleUnknown(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	refuses(e, "in a topic that does not exist", "nowhere", "g", d.Position, backend.ErrGone)
+	refuses(e, "for a group that does not exist", law.Topic, "nobody", d.Position, backend.ErrGone)
+	e.Ack(src, d)
+}

@@ -1,0 +1,108 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/pages"
+)
+
+// A Burial names the event of a group that [Topic.Bury] makes a dead letter.
+type Burial struct {
+	Topic    string // of the event, as in its dead letter: of an event in a partition, the partition
+	Group    string // the group that gets the event no more
+	Position string // of the event in Topic
+	Error    string // the text of the letter's error; default: "an operator took the event away from the group"
+}
+
+// ErrSettled is the error of a Bury of an event that the group has settled.
+var ErrSettled = errors.New("the group has settled the event")
+
+// Bury makes an event of a group a dead letter in t, and takes it away from the group, which goes on
+// with later events. It is for operators, and for an event that fails, or whose handler hangs, which the
+// group would get again: the event must have been delivered to the group. Its members need not live.
+// Other groups do not notice. The reason of the letter is [eventbus.ReasonOperator]. A Redrive brings the event back.
+//
+// A run of the event that is under way is not stopped at once: the lease of its member is lost, which
+// ends the context of the run. If it succeeds before that, the event is handled and has a letter. An event
+// that waits for a retry holds back its key, if its group handles keys in order, until the retry would have been due.
+//
+// If the error matches [ErrSettled], or no more is wrong than a [backend.Class] without an effect, nothing is changed. After
+// [backend.ErrUnknownOutcome] the letter is stored, and the group may get the event too. Bury needs a backend with
+// [backend.Settler]; otherwise the error matches errors.ErrUnsupported.
+func (t *Topic) Bury(ctx context.Context, b Burial) (*Letter, error) {
+	l, err := t.bury(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("deadletter: bury the event at %s of %s/%s in %s: %w", b.Position, b.Topic, b.Group, t.name, err)
+	}
+	return l, nil
+}
+
+func (t *Topic) bury(ctx context.Context, b Burial) (*Letter, error) {
+	for _, name := range []string{b.Topic, b.Group} {
+		if err := backend.CheckName(name); err != nil {
+			return nil, err
+		}
+	}
+	settler, err := backend.SettlerOf(t.backend)
+	if err != nil {
+		return nil, err
+	}
+	dead, err := t.letterOf(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.backend.Publish(ctx, []*backend.Message{dead}); err != nil {
+		return nil, backend.ErrorAt(err, 0)
+	}
+	had, err := settler.Settle(ctx, b.Topic, b.Group, b.Position)
+	switch {
+	case err == nil && had:
+		l, _ := newLetter(dead)
+		return l, nil
+	case err == nil:
+		err = ErrSettled
+	case !backend.NotStored(err) && !errors.Is(err, backend.ErrGone):
+		return nil, fmt.Errorf("the dead letter is stored, but the group may still have the event: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), burialTime)
+	defer cancel()
+	if left := backend.Remove(ctx, t.backend, t.name, []string{dead.Position}); left != nil {
+		err = fmt.Errorf("%w; its dead letter at %s is to be discarded, which has failed: %w", err, dead.Position, left)
+	}
+	return nil, err
+}
+
+// The bounds of a search for one event.
+const (
+	burialTime   = 10 * time.Second // of one call of the backend
+	burialCalls  = 5000
+	burialEvents = 500_000 // of one millisecond
+	burialBytes  = 1 << 30
+)
+
+// letterOf makes the dead letter of a burial.
+func (t *Topic) letterOf(ctx context.Context, b Burial) (*backend.Message, error) {
+	read := pages.Reader{Backend: t.backend, Topic: b.Topic, Bounds: &pages.Bounds{Calls: burialCalls, Events: burialEvents, Bytes: burialBytes}, Timeout: burialTime}
+	m, err := read.At(ctx, b.Position)
+	if err != nil {
+		return nil, err
+	}
+	if group := letter.Restore(m); group != "" && group != b.Group {
+		return nil, fmt.Errorf("%w: the event was redriven for the group %s alone", backend.ErrRefused, group)
+	}
+	dead := letter.Of(m, &letter.Failure{
+		Reason: eventbus.ReasonOperator, Error: cmp.Or(b.Error, "an operator took the event away from the group"),
+		Topic: b.Topic, Group: b.Group, Last: time.Now(),
+	})
+	dead.Topic, dead.ID = t.name, fmt.Sprintf("%s/%s/%s/%s", b.Group, b.Topic, b.Position, rand.Text())
+	letter.Shorten(dead, backend.LimitsOf(t.backend).Payload)
+	return dead, nil
+}

@@ -1,0 +1,27 @@
+package presence
+
+import (
+	"strings"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// LettersOf returns the topic for the dead letters of a group, as a member of it announces. If none names
+// one, or the group discards its dead letters, it is the default of a subscription: the topic with ".dlq". If the
+// topic itself has this ending, there is no default, and the result is empty.
+func LettersOf(all []Process, topic, group string) string {
+	for i := range all {
+		for j := range all[i].Subscriptions {
+			s := &all[i].Subscriptions[j]
+			if name := s.Settings["DeadLetter"]; s.Group == group && s.Reads(topic) && backend.CheckName(name) == nil {
+				return name
+			}
+		}
+	}
+	if strings.HasSuffix(topic, lettersSuffix) {
+		return ""
+	}
+	return topic + lettersSuffix
+}
+
+const lettersSuffix = ".dlq" // see eventbus.SubscribeOptions.DeadLetter

@@ -1,0 +1,30 @@
+package presence_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/presence"
+)
+
+func TestLettersOf(t *testing.T) {
+	member := func(topic, group, letters string) presence.Process {
+		return presence.Process{Subscriptions: []presence.Subscription{{Topic: topic, Group: group, Settings: map[string]string{"DeadLetter": letters}}}}
+	}
+	all := []presence.Process{
+		member("orders", "billing", "failed"), member("orders", "mail", "the topic with .dlq"), member("orders", "audit", "(discard)"),
+		member("shop.*", "billing", "shop.failed"), member("orders.dlq", "reports", "lost"),
+	}
+	for _, c := range []struct{ topic, group, want string }{
+		{"orders", "billing", "failed"},
+		{"orders", "mail", "orders.dlq"},
+		{"orders", "audit", "orders.dlq"},
+		{"orders", "nobody", "orders.dlq"},
+		{"shop.carts", "billing", "shop.failed"},
+		{"orders.dlq", "reports", "lost"},
+		{"orders.dlq", "nobody", ""},
+	} {
+		require.Equal(t, c.want, presence.LettersOf(all, c.topic, c.group), "%s/%s", c.topic, c.group)
+	}
+}
