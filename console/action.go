@@ -12,28 +12,30 @@ import (
 // A Verb names a change that a visitor of the pages can ask for.
 type Verb string
 
-// The verbs. Only the last three can lose events for a group, and Discard for all.
+// The verbs. Only the last four can lose events for a group, and Discard and DeleteTopic for all.
 const (
 	Redrive     Verb = "redrive"      // publish the events of dead letters again, for the group that failed
 	Edit        Verb = "edit"         // change the event of one dead letter, and redrive it
 	Stop        Verb = "stop"         // end a Redrive or a Discard that is under way
 	Pause       Verb = "pause"        // pause a group
 	Resume      Verb = "resume"       // end the pause of a group
+	Bury        Verb = "bury"         // make an event of a group a dead letter, so that the group does not get it again
 	Discard     Verb = "discard"      // remove dead letters for good
 	Reset       Verb = "reset"        // let a group begin again elsewhere
 	DeleteGroup Verb = "delete-group" // delete a group
+	DeleteTopic Verb = "delete-topic" // delete a topic that no group reads, with its events
 )
 
 // verbs are the verbs that a form can have.
-var verbs = []Verb{Redrive, Edit, Stop, Pause, Resume, Discard, Reset, DeleteGroup}
+var verbs = []Verb{Redrive, Edit, Stop, Pause, Resume, Bury, Discard, Reset, DeleteGroup, DeleteTopic}
 
 // An Action is a change for which [Options].Allow decides.
 type Action struct {
 	Verb  Verb
-	Topic string // the dead-letter topic; of Pause, Resume, Reset and DeleteGroup the topic of the group
-	Group string // of Pause, Resume, Reset and DeleteGroup
+	Topic string // the dead-letter topic; of Pause, Resume, Bury, Reset and DeleteGroup the topic of the group
+	Group string // of Pause, Resume, Bury, Reset and DeleteGroup
 
-	Place  string // the position of the one dead letter; empty: all that Filter matches
+	Place  string // the position of the one dead letter, or of the event that Bury means; empty: all that Filter matches
 	Filter Filter // of the dead letters, if Place is empty
 
 	// DryRun means that the visitor changes nothing yet: a page shows a button for the Verb, or
@@ -54,12 +56,22 @@ type Filter struct {
 type Class struct{ Topic, Group, Reason, ErrorClass, Type string }
 
 // onGroup reports whether v changes a group.
-func (v Verb) onGroup() bool { return v == Pause || v == Resume || v == Reset || v == DeleteGroup }
+func (v Verb) onGroup() bool {
+	return v == Pause || v == Resume || v == Bury || v == Reset || v == DeleteGroup
+}
+
+// onLetters reports whether v changes dead letters.
+func (v Verb) onLetters() bool { return !v.onGroup() && v != DeleteTopic }
+
+// Loses reports whether events or letters may be lost by v.
+func (v Verb) Loses() bool {
+	return v == Discard || v == Reset || v == DeleteGroup || v == DeleteTopic
+}
 
 // asks reports whether a page asks before v changes something, because events may be lost, or
 // because many are meant.
 func (a *Action) asks() bool {
-	return a.Verb == Discard || a.Verb == Reset || a.Verb == DeleteGroup || a.Verb == Redrive && a.Place == ""
+	return a.Verb == Discard || a.Verb == Bury || a.Verb == Reset || a.Verb == DeleteGroup || a.Verb == DeleteTopic || a.Verb == Redrive && a.Place == ""
 }
 
 // text says which letters f chooses; empty: all. It leaves out the value of a header, which may be a
@@ -139,6 +151,12 @@ func (c *console) allow(r *http.Request, a Action) error {
 	return nil
 }
 
+// offers reports whether a page of c offers the action a, with a verb, to the visitor of r.
+func offers(c *console, r *http.Request, a Action, v Verb) bool {
+	a.Verb, a.DryRun = v, true
+	return c.changes != nil && c.changes.supports(v) == nil && c.allow(r, a) == nil
+}
+
 // A permit says which buttons a page shows to its visitor, and why it lacks the others.
 type permit struct {
 	Token       string
@@ -181,12 +199,13 @@ func (c *changes) supports(v Verb) error {
 	switch v {
 	case Pause, Resume:
 		_, ok = backend.As[backend.Pauser](c.backend)
-	case Reset, DeleteGroup:
+	case Reset, DeleteGroup, DeleteTopic:
 		_, ok = backend.As[backend.Admin](c.backend)
 	default:
 		_, reads := backend.As[backend.Reader](c.backend)
 		_, removes := backend.As[backend.Remover](c.backend)
-		ok = reads && removes
+		_, settles := backend.As[backend.Settler](c.backend)
+		ok = reads && removes && (settles || v != Bury)
 	}
 	if ok {
 		return nil

@@ -34,11 +34,14 @@ func (c *changes) changeLetters(ctx context.Context, j *job, o *order) (string, 
 	return plural(s.Done, "dead letter") + " " + what, nil
 }
 
-// filter returns the filter of the letters that an order takes.
-func (c *changes) filter(o *order) deadletter.Filter {
+// filter returns the filter of the letters that an order takes. The job notes their groups.
+func (c *changes) filter(j *job, o *order) deadletter.Filter {
 	return deadletter.Filter{From: o.from, Place: o.Place, Match: func(l *deadletter.Letter) bool {
 		m := l.Stored()
 		_, ok := o.takes(c.redact, &m)
+		if ok {
+			j.concerns(l.Topic, l.Group)
+		}
 		return ok
 	}}
 }
@@ -49,7 +52,7 @@ const mostRedrives = 3
 // redrive redrives letters. If the broker is away it redrives again, as long as the backend certainly
 // remembers the events that were stored before.
 func (c *changes) redrive(ctx context.Context, j *job, o *order, t *deadletter.Topic) error {
-	r := deadletter.Redrive{Filter: c.filter(o), Rate: o.rate, MaxRedrives: mostRedrives}
+	r := deadletter.Redrive{Filter: c.filter(j, o), Rate: o.rate, MaxRedrives: mostRedrives}
 	if o.Place != "" {
 		r.MaxRedrives = -1 // the operator has chosen this letter
 	}
@@ -111,7 +114,7 @@ func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.T
 	}
 	return j.patiently(ctx, awayTime, func(ctx context.Context) error {
 		places = places[:0]
-		for l, err := range t.All(ctx, c.filter(o)) {
+		for l, err := range t.All(ctx, c.filter(j, o)) {
 			if err != nil {
 				return err
 			}

@@ -14,11 +14,13 @@ import (
 
 // A confirmPage asks before a change, and says how much it would change.
 type confirmPage struct {
-	Order *order
-	Tally *tally // of letters; nil: the change is of a group
-	Lost  string // the unsettled events of a group
-	Parts int    // the partitions of the group's topic; 0: none
-	Back  string // URL
+	Order  *order
+	Tally  *tally  // of letters; nil: the change is none of letters
+	Lost   string  // the unsettled events of a group
+	Comes  *tally  // the events that the topic has behind the place of a Reset
+	Burial *burial // nil: the change is no Bury
+	Parts  int     // the partitions of the group's topic; 0: none
+	Back   string  // URL
 
 	Once time.Duration // how long the backend knows a redriven event again; 0: not at all
 }
@@ -71,6 +73,14 @@ func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
 func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 	o := p.Order
 	p.Back = o.page()
+	switch o.Verb {
+	case Bury:
+		return p.setBurial(ctx, c)
+	case DeleteTopic:
+		ctx, cancel := context.WithTimeout(ctx, readTime)
+		defer cancel()
+		return c.changes.checkUnread(ctx, o.Topic)
+	}
 	if o.Verb.onGroup() {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
@@ -82,7 +92,10 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 			return err
 		}
 		p.Lost = unsettled(c.changes.unsettled(ctx, topics, o.Group))
-		return nil
+		if o.Verb == Reset {
+			p.Comes, err = c.behind(ctx, topics, o.start)
+		}
+		return err
 	}
 	if o.Place == "" {
 		o.before = time.Now().UTC() // a letter of a later failure is none that the visitor has seen
@@ -101,6 +114,32 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 	}
 	o.found = p.Tally.String()
 	return nil
+}
+
+// behind counts the events of topics from a place on, within the bounds of a request.
+func (r *readings) behind(ctx context.Context, topics []string, from backend.Start) (*tally, error) {
+	t, left := new(tally), r.browse("").left
+	for _, topic := range topics {
+		b := r.browse(topic)
+		b.left = left
+		read := b.reader(from)
+		for {
+			ms, err := read.Next(ctx, pages.MostPage)
+			if errors.Is(err, pages.ErrSpent) {
+				t.More = true
+				return t, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			if len(ms) == 0 {
+				break
+			}
+			t.N += len(ms)
+		}
+		left = b.left
+	}
+	return t, nil
 }
 
 // count counts the letters of an order, within the bounds of a request.
@@ -141,7 +180,12 @@ func (t *tally) add(b *browser, o *order, m *backend.Message) {
 
 // title says in a few words which change an action is.
 func title(a *Action) string {
-	if a.Verb.onGroup() {
+	switch {
+	case a.Verb == Bury:
+		return "Make an event of " + a.Group + " of " + a.Topic + " a dead letter"
+	case a.Verb == DeleteTopic:
+		return "Delete the topic " + a.Topic
+	case a.Verb.onGroup():
 		text := map[Verb]string{Pause: "Pause ", Resume: "Resume ", Reset: "Reset ", DeleteGroup: "Delete "}[a.Verb]
 		return text + a.Group + " of " + a.Topic
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 // An eventPage is the page of one event, or of one dead letter.
@@ -28,7 +29,11 @@ type eventPage struct {
 	At      string        // its position
 	Seen    string        // of a dead letter, see seen
 	Trace   trace         // zero: the event has none
+	Buries  []groupLink   // groups for which the visitor may bury the event
 }
+
+// A groupLink leads to the page that asks before an event of a group is buried.
+type groupLink struct{ Group, URL string }
 
 // A formLink leads to the same page with another form of the payload.
 type formLink struct {
@@ -75,6 +80,7 @@ func (c *console) event(w http.ResponseWriter, r *http.Request) {
 		shown.Forms = append(shown.Forms, formLink{f, "event?" + here.Encode(), f == body.Payload.Form})
 	}
 	shown.Trace.URL = c.traceURL(shown.Trace.ID)
+	shown.Buries = buriesOf(c, r, topic, q.Get("at"))
 	p := &page{Title: "Event of " + topic, Body: &shown}
 	if shown.Letter != nil {
 		shown.From, shown.At = from, q.Get("at")
@@ -83,7 +89,28 @@ func (c *console) event(w http.ResponseWriter, r *http.Request) {
 	c.render(w, r, http.StatusOK, "event", p)
 }
 
-// at returns the message at a position, which is soon after from.
+const mostBuries = 50 // groups
+
+// buriesOf returns the groups of a topic, which may be a partition, for which the visitor may bury the
+// event at a position.
+func buriesOf(c *console, r *http.Request, topic, position string) (links []groupLink) {
+	of, _, parts := partition.Cut(topic)
+	if !parts {
+		of = topic
+	}
+	t := c.sampler.Look(r.Context()).Topic(of)
+	if t == nil {
+		return nil
+	}
+	for _, g := range t.Groups[:min(len(t.Groups), mostBuries)] {
+		if offers(c, r, Action{Topic: of, Group: g.Name, Place: position}, Bury) {
+			links = append(links, groupLink{g.Name, buryURL(topic, g.Name, position)})
+		}
+	}
+	return links
+}
+
+// at returns the message at a position. It is soon after from, or anywhere if from is the beginning.
 func (b *browser) at(ctx context.Context, from backend.Start, position string) (*backend.Message, error) {
 	read := b.reader(from)
 	for range 3 { // the event is the first one, if nobody has changed the link
@@ -102,6 +129,9 @@ func (b *browser) at(ctx context.Context, from backend.Start, position string) (
 		if len(ms) == 0 {
 			break
 		}
+	}
+	if from == backend.StartEarliest {
+		return read.At(ctx, position)
 	}
 	return nil, fmt.Errorf("event at %s: %w", position, backend.ErrGone)
 }

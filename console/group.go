@@ -41,6 +41,7 @@ func (c *console) group(w http.ResponseWriter, r *http.Request) {
 	if g := body.Group; g != nil {
 		body.Owners, body.Retries = c.ownersOf(r, body.Topic, g.Name), c.retriesOf(r, s, g)
 		body.Members = c.membersOf(r.Context(), s, g.Topic, g.Name)
+		body.Members.Failing.Buries = offers(c, r, Action{Topic: topic, Group: name}, Bury)
 		p.Permit = c.permit(w, r, Action{Topic: topic, Group: name}, Pause, Resume, Reset, DeleteGroup)
 		body.Pauses, body.Resumes = true, true
 		if p.Permit != nil {

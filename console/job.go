@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 // A job is one change that was begun. Its goroutine ends when the change is done, when somebody stops
@@ -30,11 +33,12 @@ type job struct {
 
 // The state of a job is the part of it that changes.
 type state struct {
-	Done   int    // letters, or groups of partitions
-	Left   string // letters that stay, and why; empty: none
-	Waits  error  // the broker is away, and the job waits for it; nil: it is not
-	Result string // empty: the job runs, or has failed
-	Err    error  // why it has failed
+	Done   int           // letters, or groups of partitions
+	Groups []destination // that have failed, and get redriven events
+	Left   string        // letters that stay, and why; empty: none
+	Waits  error         // the broker is away, and the job waits for it; nil: it is not
+	Result string        // empty: the job runs, or has failed
+	Err    error         // why it has failed
 	Ended  time.Time
 }
 
@@ -44,7 +48,7 @@ const (
 )
 
 // Many reports whether the job changes any number of letters.
-func (j *job) Many() bool { return !j.Action.Verb.onGroup() && j.Action.Place == "" }
+func (j *job) Many() bool { return j.Action.Verb.onLetters() && j.Action.Place == "" }
 
 // State returns the present state.
 func (j *job) State() state {
@@ -87,6 +91,24 @@ func (j *job) progress(done int, left string) {
 		j.moved = time.Now()
 	}
 	j.Done, j.Left, j.Waits = done, left, nil
+}
+
+// A destination is a group, and its topic as the pages name it.
+type destination struct{ Topic, Group string }
+
+const mostDestinations = 10
+
+// concerns notes that the job changes letters of a group.
+func (j *job) concerns(topic, group string) {
+	if of, _, ok := partition.Cut(topic); ok {
+		topic = of
+	}
+	d := destination{topic, group}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.Groups) < mostDestinations && !slices.Contains(j.Groups, d) {
+		j.Groups = append(slices.Clip(j.Groups), destination{strings.Clone(topic), strings.Clone(group)})
+	}
 }
 
 // A stopped error is the cause of a job that somebody has stopped.

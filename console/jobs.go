@@ -104,7 +104,7 @@ func (c *changes) begin(r *http.Request, o *order) (*job, error) {
 	if err := c.supports(o.Verb); err != nil {
 		return nil, err
 	}
-	o.pause.By = who
+	o.pause.By, o.who = who, who
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(r.Context()), jobTime, errTooLong)
 	ctx, stop := context.WithCancelCause(ctx)
 	now := time.Now()
@@ -122,7 +122,7 @@ func (c *changes) begin(r *http.Request, o *order) (*job, error) {
 		defer cancel()
 		j.work(ctx, func(ctx context.Context) (string, error) { return c.change(ctx, j, o) })
 		c.shared.drop()
-		if !o.Verb.onGroup() {
+		if o.Verb.onLetters() {
 			c.sampler.Changed(o.Topic)
 		}
 		c.ended(ctx, j)
@@ -146,7 +146,12 @@ func (c *changes) ended(ctx context.Context, j *job) {
 
 // change does the change of an order.
 func (c *changes) change(ctx context.Context, j *job, o *order) (string, error) {
-	if o.Verb.onGroup() {
+	switch {
+	case o.Verb == Bury:
+		return c.bury(ctx, o)
+	case o.Verb == DeleteTopic:
+		return c.deleteTopic(ctx, o)
+	case o.Verb.onGroup():
 		return c.changeGroup(ctx, j, o)
 	}
 	return c.changeLetters(ctx, j, o)

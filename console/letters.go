@@ -96,7 +96,7 @@ func (p *lettersPage) Meant() string {
 
 // known returns how many letters match a search, if the counted letters tell it.
 func known(l *figures.Letters, s *search) (int, bool) {
-	if l == nil || l.Unknown || l.More || s.ID+s.Key+s.Type+s.Header+s.Value != "" {
+	if l == nil || l.Unknown || l.More || l.Again || s.ID+s.Key+s.Type+s.Header+s.Value != "" {
 		return 0, false
 	}
 	if s.Kind == nil {

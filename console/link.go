@@ -33,6 +33,11 @@ func foundURL(topic, id string) string {
 	return "topic?" + v.Encode() + "#events"
 }
 
+// placeURL returns the URL of the event at a position of a topic.
+func placeURL(topic, position string) string {
+	return "event?" + url.Values{"topic": {topic}, "at": {position}}.Encode()
+}
+
 // topicParam returns the topic of a request, which the backend may be asked for. Without one it has
 // answered the request.
 func (c *console) topicParam(w http.ResponseWriter, r *http.Request, param string) (string, bool) {

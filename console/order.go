@@ -26,6 +26,9 @@ type order struct {
 	start  backend.Start // of Reset
 	to     string        // start as text; see To
 	pause  backend.Pause
+	part   string // of Bury: the partition that has the event; empty: none
+	why    string // of Bury
+	who    string // the visitor
 	edited url.Values
 	job    string // of Stop
 }
@@ -50,8 +53,11 @@ func orderOf(v url.Values) (*order, error) {
 	if err := backend.CheckName(o.Topic); err != nil {
 		return nil, wrong("topic %w", err)
 	}
-	if o.Verb.onGroup() {
+	switch {
+	case o.Verb.onGroup():
 		return o, o.ofGroup(v)
+	case o.Verb == DeleteTopic:
+		return o, nil
 	}
 	return o, o.ofLetters(v)
 }
@@ -78,6 +84,8 @@ func (o *order) ofGroup(v url.Values) (err error) {
 		if at, ok := o.start.At(); ok {
 			o.to = at.Format(time.RFC3339Nano) // a duration would mean another time when the visitor agrees
 		}
+	case Bury:
+		return o.ofBurial(v)
 	}
 	return nil
 }
@@ -151,6 +159,7 @@ func (o *order) Values() url.Values {
 	set("to", o.to)
 	set("from", string(o.from))
 	set("at", o.Place)
+	set("partition", o.part)
 	set("found", o.found)
 	set("seen", o.seen)
 	if !o.before.IsZero() {
@@ -162,8 +171,11 @@ func (o *order) Values() url.Values {
 // page returns the URL of the page on which the order was given. It shows the same letters, so that the
 // next order from there is about them too.
 func (o *order) page() string {
-	if o.Verb.onGroup() {
+	switch {
+	case o.Verb.onGroup():
 		return groupURL(o.Topic, o.Group)
+	case o.Verb == DeleteTopic:
+		return topicURL(o.Topic)
 	}
 	v := o.search.values()
 	v.Set("topic", o.Topic)
@@ -184,7 +196,7 @@ func backOf(v url.Values) string {
 		return jobURL(v.Get("job"))
 	case !slices.Contains(verbs, o.Verb):
 		return ""
-	case o.Verb.onGroup():
+	case !o.Verb.onLetters():
 		return o.page()
 	}
 	o.search, o.Place = searchOf(v), v.Get("at")

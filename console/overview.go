@@ -64,7 +64,7 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 			}
 			continue
 		}
-		if len(t.Groups) == 0 && t.Letters == nil && status == "" && matches(t.Name) && (t.Exists || len(t.Partitions) > 0) {
+		if isUnread(t) && status == "" && matches(t.Name) {
 			o.Lonely = append(o.Lonely, t)
 		}
 		if l := t.Letters; l != nil && status == "" && matches(t.Name) {
@@ -99,6 +99,11 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 	o.Letters = o.Letters[:min(len(o.Letters), mostGroups)]
 	o.Empty = o.Empty[:min(len(o.Empty), mostGroups)]
 	return o
+}
+
+// isUnread reports whether t is a topic of events that no group reads.
+func isUnread(t *figures.Topic) bool {
+	return len(t.Groups) == 0 && t.Letters == nil && (t.Exists || len(t.Partitions) > 0)
 }
 
 func overviewURL(query, status string, first int) string {

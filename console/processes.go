@@ -62,6 +62,7 @@ type memberRow struct {
 type failingEvents struct {
 	Rows     []failingEvent
 	More     int  // events that are not shown
+	Buries   bool // the visitor may bury an event
 	Redacted bool // the rows have neither ID nor key nor error, see Options.Redact
 }
 
@@ -69,13 +70,16 @@ type failingEvents struct {
 type failingEvent struct {
 	presence.Event
 	Process string
-	topic   string // as the visitor knows it
+	group   string
 }
 
 const mostFailing = 50
 
-// URL returns the URL of a search for the event.
-func (e *failingEvent) URL() string { return foundURL(e.topic, e.ID) }
+// URL returns the URL of the event.
+func (e *failingEvent) URL() string { return placeURL(e.Topic, e.Position) }
+
+// BuryURL returns the URL of the page that asks before the event is buried.
+func (e *failingEvent) BuryURL() string { return buryURL(e.Topic, e.group, e.Position) }
 
 // add adds the events of topic that fail in the subscription s of p.
 func (f *failingEvents) add(p *presence.Process, s *presence.Subscription, topic string) {
@@ -88,7 +92,7 @@ func (f *failingEvents) add(p *presence.Process, s *presence.Subscription, topic
 		}
 		of, _, parts := partition.Cut(e.Topic)
 		if e.Topic == topic || parts && of == topic {
-			f.Rows = append(f.Rows, failingEvent{e, p.Name, topic})
+			f.Rows = append(f.Rows, failingEvent{e, p.Name, s.Group})
 		}
 	}
 }

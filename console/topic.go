@@ -59,7 +59,11 @@ func (c *console) topic(w http.ResponseWriter, r *http.Request) {
 		body.Chosen = chosen(r.URL.Query(), parts, body.Topic)
 		code, body.Events = c.list(r, listing{page: "topic", param: "name", topic: name, number: body.Chosen, parts: parts})
 	}
-	c.render(w, r, code, "topic", &page{Title: "Topic " + name, Live: true, Figures: s, Body: body})
+	p := &page{Title: "Topic " + name, Live: true, Figures: s, Body: body}
+	if t := body.Topic; t != nil && isUnread(t) && len(t.Partitions) == 0 {
+		p.Permit = c.permit(w, r, Action{Topic: name}, DeleteTopic)
+	}
+	c.render(w, r, code, "topic", p)
 }
 
 // chosen returns the partition of a request: the one in its query or, without, the first one of a

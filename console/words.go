@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/internal/figures"
 )
 
@@ -27,12 +28,14 @@ var words = template.FuncMap{
 	"number": number,
 	"beyond": func(n, most int) int { return max(n-most, 0) },
 	"dead":   dead,
+	"reason": reason,
 
 	"jobURL":          jobURL,
 	"title":           func(a Action) string { return title(&a) },
 	"chosen":          func(a Action) string { return a.Filter.text() },
 	"topicURL":        topicURL,
 	"groupURL":        groupURL,
+	"groupsURL":       func(name string) string { return overviewURL(name, "", 0) },
 	"lettersURL":      lettersURL,
 	"groupLettersURL": groupLettersURL,
 	"classURL":        classURL,
@@ -90,6 +93,21 @@ func number(n int) string { return grouped(strconv.Itoa(n)) }
 func dead(l *figures.Letters) string {
 	n := number(l.N)
 	return strings.Replace(l.String(), strconv.Itoa(l.N), n, 1)
+}
+
+// reason explains the reason of a dead letter; empty: it is one of another program.
+func reason(word string) string {
+	return map[string]string{
+		eventbus.ReasonPermanent:  "its handler said that another attempt would not help",
+		eventbus.ReasonExhausted:  "every attempt has failed",
+		eventbus.ReasonKeyFailed:  "an earlier event of its key has failed, and the group keeps the order of failures",
+		eventbus.ReasonUnreadable: "the stored event cannot be decoded",
+		eventbus.ReasonNoVerdict:  "it was delivered very often, and no run has ended: its handler may end the process",
+		eventbus.ReasonExpired:    "it was too old when it was delivered",
+		eventbus.ReasonTooLarge:   "it is larger than the group takes",
+		eventbus.ReasonOnReceive:  "its run failed, and it was acknowledged before",
+		eventbus.ReasonOperator:   "an operator took it away from the group",
+	}[word]
 }
 
 // size returns a number of bytes for people.

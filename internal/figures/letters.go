@@ -16,15 +16,18 @@ type Letters struct {
 	N       int    // letters that were counted
 	More    bool   // there may be more, because the count goes on or has reached its bound
 	Unknown bool   // the backend cannot be read, so nothing is known
+	Again   bool   // letters were removed since the count, and another count goes on
 	Classes []Class
 	Counted time.Time // when the count began; letters that were removed since then may be in it
 }
 
-// String returns the number as text, such as "12", "12 or more" or "unknown".
+// String returns the number as text, such as "12", "12 or more", "about 12" or "unknown".
 func (l Letters) String() string {
 	switch n := Count(l.N).String(); {
 	case l.Unknown:
 		return "unknown"
+	case l.Again:
+		return "about " + n
 	case l.More:
 		return n + " or more"
 	default:
@@ -123,7 +126,7 @@ func (l *Letters) Of(group string) Letters {
 	if l == nil {
 		return Letters{}
 	}
-	of := Letters{Topic: l.Topic, More: l.More, Unknown: l.Unknown, Counted: l.Counted}
+	of := Letters{Topic: l.Topic, More: l.More, Unknown: l.Unknown, Again: l.Again, Counted: l.Counted}
 	for _, c := range l.Classes {
 		switch {
 		case c.Group == group:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/figures"
 )
 
@@ -89,5 +90,27 @@ func TestWantedLetters(t *testing.T) {
 		require.Equal(t, "3", watch(t, s, 5*time.Second).Topic("graveyard").Letters.String())
 		time.Sleep(time.Minute)
 		require.True(t, s.Want("one too many"), "the others are no longer wanted")
+	})
+}
+
+// After a change the last number stays until the letters are counted again, and says that it is old.
+func TestCountAfterAChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		bury(t, m, "orders.dlq", "billing", "timeout", 20_000)
+		s := figures.NewSampler(m, figures.Options{})
+		dead := func(after time.Duration) string {
+			last := watch(t, s, after).Topic("orders").Group("billing").Dead
+			return last.String()
+		}
+		require.Equal(t, "20000", dead(time.Minute))
+		ms, err := m.Backend.Read(t.Context(), "orders.dlq", backend.StartEarliest, 1)
+		require.NoError(t, err)
+		require.NoError(t, m.Backend.Remove(t.Context(), "orders.dlq", []string{ms[0].Position}))
+		s.Changed("orders.dlq")
+		require.Equal(t, "about 20000", dead(5*time.Second))
+		s.Changed("orders.dlq")
+		require.Equal(t, "about 20000", dead(5*time.Second))
+		require.Equal(t, "19999", dead(time.Minute))
 	})
 }

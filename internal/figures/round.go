@@ -247,9 +247,11 @@ func (r *round) count(ctx context.Context) (map[string]*Letters, error) {
 	changed := r.changed
 	r.changed = nil
 	r.mu.Unlock()
-	for name := range m.tallies {
-		if !slices.Contains(names, name) || slices.Contains(changed, name) {
+	for name, t := range m.tallies {
+		if !slices.Contains(names, name) {
 			delete(m.tallies, name)
+		} else if slices.Contains(changed, name) {
+			t.anew()
 		}
 	}
 	left := &pages.Bounds{Calls: tallyCalls, Events: tallyCalls * 100, Bytes: tallyBytes}

@@ -34,6 +34,17 @@ func (t *tally) again() time.Duration {
 	return max(time.Minute, time.Duration(t.count.n)*3*time.Millisecond)
 }
 
+// anew lets the next step begin another count. Until its end the last result is shown, because the new count
+// of many letters takes a while.
+func (t *tally) anew() {
+	t.began = time.Time{}
+	if t.shown != nil && t.shown.N > 0 {
+		shown := *t.shown // others have the last one
+		shown.Again = true
+		t.shown = &shown
+	}
+}
+
 // step continues the count within b, and returns the letters as far as they are known.
 func (t *tally) step(ctx context.Context, b backend.Backend, timeout time.Duration, left *pages.Bounds, now time.Time) (*Letters, error) {
 	if t.began.IsZero() || (t.whole || t.full) && now.Sub(t.began) > t.again() {
@@ -68,7 +79,7 @@ func (t *tally) step(ctx context.Context, b backend.Backend, timeout time.Durati
 
 // show returns the result of the present count, or of the one before until the present one is over.
 func (t *tally) show() *Letters {
-	if t.whole || t.full || t.shown == nil || t.shown.More {
+	if t.whole || t.full || t.shown == nil || t.shown.More && !t.shown.Again {
 		t.shown = t.count.letters(t.topic, !t.whole, t.began)
 	}
 	return t.shown

@@ -1,0 +1,195 @@
+package console_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/console"
+	"github.com/seed41896749/eventbus/deadletter"
+	"github.com/seed41896749/eventbus/internal/partition"
+)
+
+// failing fails the events with an ID.
+func failing(id string) eventbus.Handler {
+	return func(_ context.Context, d *eventbus.Delivery) error {
+		if d.ID == id {
+			return errors.New("the tax rate is missing")
+		}
+		return nil
+	}
+}
+
+// letterIn returns the one dead letter in a topic.
+func letterIn(t *testing.T, b backend.Backend, topic string) *deadletter.Letter {
+	t.Helper()
+	letters, err := deadletter.Open(b, topic)
+	require.NoError(t, err)
+	var found []*deadletter.Letter
+	for l, err := range letters.All(t.Context(), deadletter.Filter{}) {
+		require.NoError(t, err)
+		found = append(found, l)
+	}
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+// An event that fails in a group is made a dead letter from the page of the group. The page that asks
+// shows it first, and the letter goes where the members send theirs.
+func TestBuryAFailingEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		stop, _ := announcedWith(t, m, "a", "orders", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: -1, Initial: time.Minute, Max: time.Minute}, DeadLetter: "failed"}, failing("e-2"))
+		defer stop()
+		numbered(t, m, "orders", 5)
+		time.Sleep(20 * time.Second)
+		h := change(t, m, console.Options{})
+		at := "group?topic=orders&name=billing"
+		row := h.open(at).cells("Events that fail")[0]
+		require.Equal(t, "e-2", row["Event"])
+		require.Equal(t, "the tax rate is missing", row["Error"])
+		event := h.open(h.open(at).link("e-2"))
+		require.Contains(t, event.text, "Event of orders")
+		require.Contains(t, event.text, "billing: make it a dead letter…")
+
+		ask := h.open(h.open(at).link("Make it a dead letter…"))
+		require.Equal(t, ask.text, h.open(event.link("make it a dead letter…")).text, "both links ask the same")
+		require.Contains(t, ask.byID("event"), "Id e-2 Type type2 Key key2")
+		require.Contains(t, ask.byID("ask"), "The group billing does not get the event again: a dead letter of it goes to failed")
+		stats, err := m.Stats(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, stats.Unacked, "nothing is changed yet")
+
+		p := h.submit(ask, "confirm", "why", "INC-7")
+		require.Equal(t, "the event is a dead letter in failed, and group billing does not get it again", p.byID("result"))
+		l := letterIn(t, m, "failed")
+		require.Equal(t, "e-2", l.ID)
+		require.Equal(t, eventbus.ReasonOperator, l.Reason)
+		require.Equal(t, "an operator, 192.0.2.1, took the event away from the group: INC-7", l.Error)
+		stats, err = m.Stats(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Zero(t, stats.Unacked)
+
+		p = h.submit(ask, "confirm") // another visitor has the page still
+		require.Regexp(t, "nothing is changed, because the group has settled|no longer exists|gone", p.text)
+		letterIn(t, m, "failed")
+	})
+}
+
+// An event of a partition is named by its partition, and the rules are those of the whole topic.
+func TestBuryInAPartition(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		require.NoError(t, partition.Agree(t.Context(), m, "parts", 3))
+		inner := partition.Topic("parts", 1)
+		src := attach(t, m, inner, "g")
+		numbered(t, m, inner, 2)
+		ds, err := src.Receive(t.Context(), 2, 0)
+		require.NoError(t, err)
+		place := ds[0].Position
+		var asked []console.Action
+		h := change(t, m, console.Options{Allow: func(_ *http.Request, a console.Action) error {
+			asked = append(asked, a)
+			return nil
+		}})
+		h.open("")
+		time.Sleep(20 * time.Second)
+		ask := h.open(h.open("event?topic=" + inner + "&at=" + place).link("make it a dead letter…"))
+		require.Contains(t, ask.byID("event"), place+" in "+inner)
+		p := h.submit(ask, "confirm")
+		require.Contains(t, p.byID("result"), "the event is a dead letter in parts.dlq")
+		require.Equal(t, inner, letterIn(t, m, "parts.dlq").Topic, "a redrive goes to the partition")
+		require.Equal(t, console.Action{Verb: console.Bury, Topic: "parts", Group: "g", Place: place}, asked[len(asked)-1])
+		for url, want := range map[string]string{
+			"confirm?verb=bury&topic=parts&name=g&at=" + place:                                                  "named by its partition",
+			"confirm?verb=bury&topic=parts&name=g&partition=3&at=" + place:                                      "named by its partition",
+			"confirm?verb=bury&topic=parts&name=g&partition=-1&at=" + place:                                     "is no partition",
+			"confirm?verb=bury&topic=" + inner + "&name=g&at=" + place:                                          "change the group there",
+			"confirm?verb=bury&topic=parts&name=other&partition=1&at=" + place:                                  "has no group",
+			"confirm?verb=bury&topic=parts&name=g&partition=1":                                                  "no position",
+			"confirm?verb=bury&topic=parts&name=g&partition=1&at=zzzz":                                          "message at zzzz",
+			"confirm?verb=bury&topic=parts.dlq&name=g&at=" + place:                                              "has no group",
+			"confirm?verb=bury&topic=parts&name=g&partition=1&why=" + strings.Repeat("x", 300) + "&at=" + place: "the reason is longer",
+		} {
+			code, body := h.answer(url)
+			require.GreaterOrEqual(t, code, 400, url)
+			require.Contains(t, parse(t, body).text, want, url)
+		}
+	})
+}
+
+// A visitor that may not bury sees no link, also if Redact hides the events.
+func TestBuryIsNotOffered(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		stop, _ := announcedWith(t, m, "a", "orders", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: -1, Initial: time.Minute, Max: time.Minute}}, failing("e-2"))
+		defer stop()
+		numbered(t, m, "orders", 5)
+		time.Sleep(20 * time.Second)
+		at := "group?topic=orders&name=billing"
+		require.Empty(t, visit(t, m, console.Options{}).page(at).link("Make it a dead letter…"), "the pages only read")
+		h := change(t, m, console.Options{Allow: func(_ *http.Request, a console.Action) error {
+			if a.Verb == console.Bury {
+				return errors.New("no")
+			}
+			return nil
+		}})
+		require.Empty(t, h.open(at).link("Make it a dead letter…"))
+		require.Empty(t, h.open(h.open(at).link("e-2")).link("make it a dead letter…"))
+		h = change(t, m, console.Options{Redact: func(_ string, e *eventbus.Event) { e.ID, e.Key, e.Payload = "hidden", "", nil }})
+		require.Empty(t, h.open(at).link("e-2"))
+		ask := h.open(h.open(at).link("Make it a dead letter…"))
+		require.Contains(t, ask.byID("event"), "Id hidden")
+		require.NotContains(t, ask.text, "e-2")
+		require.Contains(t, h.submit(ask, "confirm").byID("result"), "the event is a dead letter in orders.dlq")
+	})
+}
+
+// A topic that no group reads is deleted from its page. Others have no button, and are refused.
+func TestDeleteATopic(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		shop(t, m)
+		numbered(t, m, "audit", 3)
+		h := change(t, m, console.Options{})
+		h.open("")
+		time.Sleep(20 * time.Second)
+		require.False(t, h.open("topic?name=orders").has("delete-topic"))
+		require.False(t, h.open("topic?name=orders.dlq").has("delete-topic"), "its letters are discarded on their page")
+		for _, name := range []string{"orders", partition.OwnersTopic("parts")} {
+			code, _ := h.answer("confirm?verb=delete-topic&topic=" + name)
+			require.GreaterOrEqual(t, code, 400, name)
+		}
+		ask := h.submit(h.open("topic?name=audit"), "delete-topic")
+		topics, err := m.Topics(t.Context())
+		require.NoError(t, err)
+		require.Contains(t, topics, "audit", "nothing is changed yet")
+		attach(t, m, "audit", "late")
+		require.Contains(t, h.submit(ask, "confirm").text, "1 group read audit: delete them first")
+		require.NoError(t, m.DeleteGroup(t.Context(), "audit", "late"))
+		require.Equal(t, "topic audit is deleted, with its events", h.submit(ask, "confirm").byID("result"))
+		topics, err = m.Topics(t.Context())
+		require.NoError(t, err)
+		require.NotContains(t, topics, "audit")
+	})
+}
+
+// A page that asks before a reset says how many events come, and refuses a place that is none.
+func TestAskBeforeAReset(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		attach(t, m, "orders", "billing")
+		numbered(t, m, "orders", 3)
+		h := change(t, m, console.Options{})
+		ask := func(to string) page { return h.submit(h.open("group?topic=orders&name=billing"), "reset", "to", to) }
+		require.Equal(t, "3", ask("earliest").byID("comes"))
+		require.Equal(t, "0", ask("latest").byID("comes"))
+		time.Sleep(time.Minute)
+		numbered(t, m, "orders", 6000)
+		require.Equal(t, "5 000 or more", ask("30s ago").byID("comes"))
+		code, body := h.answer("confirm?verb=reset&topic=orders&name=billing&to=after+banana")
+		require.Equal(t, 400, code, body)
+	})
+}
