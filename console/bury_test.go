@@ -76,6 +76,7 @@ func TestBuryAFailingEvent(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, stats.Unacked)
 
+		require.Equal(t, "The group does not get it again.", h.open(at).cells("Events that fail")[0]["Change"], "the member has not noticed yet")
 		p = h.submit(ask, "confirm") // another visitor has the page still
 		require.Regexp(t, "nothing is changed, because the group has settled|no longer exists|gone", p.text)
 		letterIn(t, m, "failed")

@@ -22,6 +22,7 @@ type job struct {
 	Found  string  // how many letters the visitor was shown before; empty: not counted
 	Rate   float64 // letters per second; 0: no bound
 	Began  time.Time
+	source string // of a Bury: the topic of the broker that has the event
 
 	done chan struct{} // closed at the end
 	stop context.CancelCauseFunc

@@ -89,6 +89,17 @@ func (js *jobs) list(topic string) (found []*job) {
 	return found
 }
 
+// buried reports whether a job has made an event of a group a dead letter. source is the topic of the broker that
+// has the event.
+func (js *jobs) buried(source, group, position string) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return slices.ContainsFunc(js.all, func(j *job) bool {
+		a := &j.Action
+		return a.Verb == Bury && j.source == source && a.Group == group && a.Place == position && j.State().Result != ""
+	})
+}
+
 // begin begins the change of an order, and returns its job.
 func (c *changes) begin(r *http.Request, o *order) (*job, error) {
 	who := c.visitor(r)
@@ -109,7 +120,7 @@ func (c *changes) begin(r *http.Request, o *order) (*job, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	now := time.Now()
 	j := &job{
-		ID: rand.Text(), Who: who, Action: o.Action, Found: o.found, Rate: o.rate, Began: now, moved: now,
+		ID: rand.Text(), Who: who, Action: o.Action, Found: o.found, Rate: o.rate, Began: now, source: o.source(), moved: now,
 		done: make(chan struct{}), stop: stop,
 	}
 	if err := c.jobs.add(j); err != nil {

@@ -70,6 +70,7 @@ type failingEvents struct {
 type failingEvent struct {
 	presence.Event
 	Process string
+	Buried  bool // it was made a dead letter, and its member has not noticed yet
 	group   string
 }
 
@@ -92,8 +93,16 @@ func (f *failingEvents) add(p *presence.Process, s *presence.Subscription, topic
 		}
 		of, _, parts := partition.Cut(e.Topic)
 		if e.Topic == topic || parts && of == topic {
-			f.Rows = append(f.Rows, failingEvent{e, p.Name, s.Group})
+			f.Rows = append(f.Rows, failingEvent{Event: e, Process: p.Name, group: s.Group})
 		}
+	}
+}
+
+// bury notes which events were made dead letters by jobs.
+func (f *failingEvents) bury(js *jobs) {
+	for i := range f.Rows {
+		e := &f.Rows[i]
+		e.Buried = js.buried(e.Topic, e.group, e.Position)
 	}
 }
 

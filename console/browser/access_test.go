@@ -21,6 +21,8 @@ func (s *stand) views(w *tab) []view {
 		return eval[string](w, `document.querySelector("table.events tbody a").getAttribute("href")`)
 	}
 	order := event("topic?name=" + ordersTopic)
+	w.open(order)
+	bury := eval[string](w, `document.querySelector("[data-action=bury]").getAttribute("href")`)
 	return []view{
 		{"overview", ""},
 		{"filtered overview", "?q=shop&status=paused"},
@@ -44,6 +46,7 @@ func (s *stand) views(w *tab) []view {
 		{"pause and reset", "group?topic=" + ordersTopic + "&name=reports"},
 		{"question", "confirm?verb=reset&to=latest&topic=" + ordersTopic + "&name=reports"},
 		{"question about letters", "confirm?verb=redrive&topic=" + lettersTopic},
+		{"question about an event", bury},
 		{"edit", "edit?" + strings.TrimPrefix(event("letters?topic="+lettersTopic+"&type=order.placed"), "event?")},
 		{"jobs", "jobs"},
 		{"failure", "topic?name=nowhere"},

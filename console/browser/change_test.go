@@ -7,6 +7,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus"
 )
 
 // result waits for the end of the job on the present page, and requires this result.
@@ -61,12 +63,46 @@ func groupsAreChanged(w *tab, s *stand) {
 	w.until("nothing is left", func() bool { return w.row("reports")["Lag"] == "0" })
 
 	w.open("group?topic=" + ordersTopic + "&name=reports")
-	w.click("Delete…")
+	w.click("Delete the group…")
 	w.click("Delete")
 	w.result("deleted")
 	require.NotContains(t, s.groups(), "reports")
 	w.open("jobs")
 	require.Len(t, w.rows("Changes"), 6)
+}
+
+// eventsAreTakenAway makes an event that waits for an hour a dead letter, and deletes a topic that no group reads.
+func eventsAreTakenAway(w *tab, s *stand) {
+	t, before := w.t, s.stored(lettersTopic)
+	w.group("loyalty")
+	w.until("the event that fails is shown", func() bool { return len(w.rows("Events that fail")) == 1 })
+	row := w.rows("Events that fail")[0]
+	require.Equal(t, "the customer has no account yet", row["Error"])
+	w.click(row["Event"])
+	require.Contains(t, w.text("main"), row["Position"])
+	w.group("loyalty")
+	w.click("Make it a dead letter…")
+	require.Contains(t, w.text("#event"), row["Event"])
+	require.Contains(t, w.text("#ask"), lettersTopic)
+	w.fill("confirm", "why", "the account comes tomorrow")
+	w.click("Make it a dead letter")
+	w.result("group loyalty does not get it again")
+	require.Equal(t, before+1, s.stored(lettersTopic))
+	w.group("loyalty")
+	require.Equal(t, "The group does not get it again.", w.rows("Events that fail")[0]["Change"])
+	w.open("?q=loyalty")
+	w.until("the group has settled all", func() bool { return w.row("loyalty")["Status"] == "ok" })
+
+	const left = "shop.left"
+	require.NoError(t, s.bus.Publish(t.Context(), left, &eventbus.Event{}))
+	w.open("")
+	w.until("the topic is listed", func() bool { return strings.Contains(w.text("#overview"), left) })
+	w.click(left)
+	w.click("Delete the topic…")
+	w.click("Delete")
+	w.result("topic " + left + " is deleted")
+	w.open("")
+	w.until("the topic is gone", func() bool { return !strings.Contains(w.text("#overview"), left) })
 }
 
 // lettersAreMended redrives, edits and discards the dead letters of the shop, when billing works again.

@@ -71,6 +71,7 @@ func TestOnEachBackend(t *testing.T) {
 		stepsAndPlansAreShown(w)
 		figuresAreLive(w, s)
 		groupsAreChanged(w, s)
+		eventsAreTakenAway(w, s)
 		lettersAreMended(w, s)
 		w.quiet()
 		readsWithoutScript(t, s)
