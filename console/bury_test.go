@@ -83,7 +83,7 @@ func TestBuryAFailingEvent(t *testing.T) {
 	})
 }
 
-// An event of a partition is named by its partition, and the rules are those of the whole topic.
+// An event of a partition is named by its partition, and has the rules of the whole topic.
 func TestBuryInAPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		require.NoError(t, partition.Agree(t.Context(), m, "parts", 3))

@@ -86,7 +86,7 @@ func takenOf(c *jetstream.ConsumerInfo) []string {
 	return strings.Split(text, ",")
 }
 
-// A taken is what a member knows of the messages that operators have settled.
+// begin records the list of the consumer to which the member attaches. The list says nothing of later deliveries.
 type taken struct {
 	mu   sync.Mutex
 	list []string        // of the consumer, when the member was last told
