@@ -86,14 +86,14 @@ func takenOf(c *jetstream.ConsumerInfo) []string {
 	return strings.Split(text, ",")
 }
 
-// begin records the list of the consumer to which the member attaches. The list says nothing of later deliveries.
+// A taken has the messages of a member that operators have settled.
 type taken struct {
 	mu   sync.Mutex
 	list []string        // of the consumer, when the member was last told
 	lost map[uint64]bool // sequences in list that were added since the member attached, and were not delivered since
 }
 
-// begin records the list of the consumer to which the member attaches. It says nothing of later deliveries.
+// begin records the list of the consumer to which the member attaches. The list says nothing of later deliveries.
 func (t *taken) begin(c *jetstream.ConsumerInfo) { t.list = takenOf(c) }
 
 // learn notes the present list of the consumer.
