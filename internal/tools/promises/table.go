@@ -35,6 +35,7 @@ var promises = []promise{
 	{"failed runs are numbered 1, 2, 3, …", []string{"D08 attempt-sequence", "B.D08 attempt-sequence"}},
 	{"… and no number is too high after a crash of the broker", []string{"D09 attempt-after-crash"}},
 	{"a redriven event comes to the group that failed, once", []string{"B.Q11 redrive-one-group", "B.Q12 redrive-killed"}},
+	{"an operator takes one event away from a group, whoever holds it, as a dead letter, and the group goes on", []string{"C99 settle-held", "C100 settle-delayed", "B.Q24 bury"}},
 	{"no event is redelivered before its delay is over", []string{"T01 delay", "T03 long-delay", "B.T01 retry-not-early"}},
 	{"… nor after a restart or crash of the broker", []string{"T05 delay-over-restart"}},
 	{"within one member events of a key stay in order, retries included", []string{"P12 publisher-order", "B.O01 key-order", "B.O02 key-order-retry"}},

@@ -26,7 +26,7 @@ func (r *run) groups() {
 				"raise the limit of the broker that removes events, and publish the lost events again")
 		case figures.Stuck:
 			r.find(backend.SeverityError, "group-stuck", g.Topic, g.Name, g.Status.Explain()+" "+r.backlog(g),
-				"look at the logs of the handler; if it hangs, restart its program")
+				"look at the logs of the handler; if one event fails each time or hangs, take it away with eventbus groups bury; if handlers hang, restart their program")
 		case figures.NoMembers:
 			r.deserted(g)
 		case figures.Behind:
