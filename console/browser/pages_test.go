@@ -130,6 +130,7 @@ func groupsAreTold(w *tab, s *stand) {
 	require.Len(t, members, 1)
 	require.Equal(t, "1 of 1", members[0]["Running"])
 	require.Equal(t, "v2.7.1", members[0]["Version"])
+	require.True(t, eval[bool](w, `(() => { const d = document.querySelector("main details"); d.open = true; return d.querySelector("summary").innerText === "Settings in force"; })()`))
 	require.Contains(t, w.rows("Settings in which all members agree"), map[string]string{"Setting": "MaxInFlight", "Value": "1"})
 	w.click("Processes")
 	processes := w.rows("Processes that announce themselves")
