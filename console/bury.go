@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/deadletter"
@@ -19,6 +20,7 @@ type burial struct {
 	Topic   string // of the broker: the topic of the group, or one of its partitions
 	Letters string // the topic of the dead letter
 	Event   row
+	Failing presence.Event // as a member announces it; zero: no member does
 }
 
 // URL returns the URL of the event.
@@ -60,76 +62,75 @@ func (o *order) source() string {
 	return o.Topic
 }
 
-// burialOf checks the order of a Bury, and returns the topics of the event and of its letter.
-func (c *changes) burialOf(ctx context.Context, o *order) (topic, letters string, err error) {
+// burialOf checks the order of a Bury, and returns the event of it, without its row.
+func (c *changes) burialOf(ctx context.Context, o *order) (*burial, error) {
 	if err := c.refuseInner(ctx, o.Topic); err != nil {
-		return "", "", err
+		return nil, err
 	}
 	n, err := operator.Partitions(ctx, c.backend, o.Topic)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	topic = o.source()
 	if part, _ := strconv.Atoi(o.part); n > 0 && o.part == "" || o.part != "" && part >= n {
-		return "", "", wrong("%s has %d partitions: the event is named by its partition and its position there", o.Topic, n)
+		return nil, wrong("%s has %d partitions: the event is named by its partition and its position there", o.Topic, n)
 	}
+	b := &burial{Topic: o.source()}
 	if _, ok := backend.As[backend.Admin](c.backend); ok { // without, a group that does not exist is an error later
-		if _, err := operator.Admin(ctx, c.backend, topic, o.Group); err != nil {
-			return "", "", err
+		if _, err := operator.Admin(ctx, c.backend, b.Topic, o.Group); err != nil {
+			return nil, err
 		}
 	}
-	letters, err = c.lettersOf(ctx, o.Topic, o.Group)
-	return topic, letters, err
-}
-
-// lettersOf returns the topic for dead letters of a group.
-func (c *changes) lettersOf(ctx context.Context, topic, group string) (string, error) {
 	all, err := presence.Processes(ctx, c.backend)
 	if err != nil && len(all) == 0 && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, backend.ErrDenied) {
-		return "", err
+		return nil, err
 	}
-	name := presence.LettersOf(all, topic, group)
-	if name == "" {
-		return "", wrong("%s is a topic of dead letters, and no member of %s tells where its own dead letters go", topic, group)
+	b.Failing, _ = presence.EventAt(all, b.Topic, o.Group, o.Place)
+	if b.Letters = presence.LettersOf(all, o.Topic, o.Group); b.Letters == "" {
+		return nil, wrong("%s is a topic of dead letters, and no member of %s tells where its own dead letters go", o.Topic, o.Group)
 	}
-	return name, nil
+	return b, nil
 }
 
 // setBurial sets the event of a Bury.
 func (p *confirmPage) setBurial(ctx context.Context, c *console) error {
-	topic, letters, err := c.changes.burialOf(ctx, p.Order)
+	b, err := c.changes.burialOf(ctx, p.Order)
 	if err != nil {
 		return err
 	}
-	m, err := c.browse(topic).at(ctx, backend.StartEarliest, p.Order.Place)
+	m, err := c.browse(b.Topic).at(ctx, backend.StartEarliest, p.Order.Place)
 	if err != nil {
 		return err
 	}
-	p.Burial = &burial{topic, letters, newRow(c.redact, m, backend.StartEarliest)}
+	b.Event = newRow(c.redact, m, backend.StartEarliest)
+	p.Burial = b
 	return nil
 }
 
 // bury makes the event of an order a dead letter.
-func (c *changes) bury(ctx context.Context, o *order) (string, error) {
-	topic, name, err := c.burialOf(ctx, o)
+func (c *changes) bury(ctx context.Context, j *job, o *order) (string, error) {
+	b, err := c.burialOf(ctx, o)
 	if err != nil {
 		return "", err
 	}
-	letters, err := deadletter.Open(bound(c.backend), name)
+	letters, err := deadletter.Open(bound(c.backend), b.Letters)
 	if err != nil {
 		return "", err
 	}
-	text := "an operator, " + o.who + ", took the event away from the group"
-	if o.why != "" {
-		text += ": " + o.why
-	}
-	_, err = letters.Bury(ctx, deadletter.Burial{Topic: topic, Group: o.Group, Position: o.Place, Error: text})
+	_, err = letters.Bury(ctx, deadletter.Burial{
+		Topic: b.Topic, Group: o.Group, Position: o.Place, By: o.who, Why: o.why, Error: b.Failing.Error, Attempts: b.Failing.Attempt,
+	})
 	switch {
 	case errors.Is(err, deadletter.ErrSettled):
-		c.sampler.Changed(name) // its letter was there for a moment
+		c.sampler.Changed(b.Letters) // its letter was there for a moment
 		return "nothing is changed, because the group has settled the event meanwhile", nil
 	case err != nil:
 		return "", err
 	}
-	return "the event is a dead letter in " + name + ", and group " + o.Group + " does not get it again", nil
+	j.progress(1, "")
+	j.stored(b.Letters)
+	text := "the event is a dead letter in " + b.Letters + ", and group " + o.Group + " does not get it again"
+	if due := b.Failing.Due; time.Until(due) > 0 {
+		text += "; the later events of its key wait until " + when(due) + ", when its next attempt would have been due"
+	}
+	return text, nil
 }

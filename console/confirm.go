@@ -17,7 +17,8 @@ type confirmPage struct {
 	Order  *order
 	Tally  *tally  // of letters; nil: the change is none of letters
 	Lost   string  // the unsettled events of a group
-	Comes  *tally  // the events that the topic has behind the place of a Reset
+	Comes  *tally  // the events behind the place of a Reset, or of a topic to be deleted
+	Last   *row    // the last event of a topic to be deleted; nil: not known
 	Burial *burial // nil: the change is no Bury
 	Parts  int     // the partitions of the group's topic; 0: none
 	Back   string  // URL
@@ -58,6 +59,9 @@ func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = c.changes.supports(o.Verb)
 	}
+	if err == nil && o.Verb.onLetters() && o.Place == "" {
+		err = c.changes.jobs.free(o.Topic)
+	}
 	body := &confirmPage{Order: o, Once: backend.LimitsOf(c.backend).OnceWindow}
 	if err == nil {
 		err = c.dryRun(r.Context(), body)
@@ -77,9 +81,7 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 	case Bury:
 		return p.setBurial(ctx, c)
 	case DeleteTopic:
-		ctx, cancel := context.WithTimeout(ctx, readTime)
-		defer cancel()
-		return c.changes.checkUnread(ctx, o.Topic)
+		return p.setUnread(ctx, c)
 	}
 	if o.Verb.onGroup() {
 		ctx, cancel := context.WithTimeout(ctx, readTime)

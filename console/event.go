@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/presence"
 )
 
 // An eventPage is the page of one event, or of one dead letter.
@@ -33,7 +34,11 @@ type eventPage struct {
 }
 
 // A groupLink leads to the page that asks before an event of a group is buried.
-type groupLink struct{ Group, URL string }
+type groupLink struct {
+	Topic, Group string
+	URL          string
+	Failing      presence.Event // without its error if the console hides parts of events; zero: not known
+}
 
 // A formLink leads to the same page with another form of the payload.
 type formLink struct {
@@ -98,13 +103,22 @@ func buriesOf(c *console, r *http.Request, topic, position string) (links []grou
 	if !parts {
 		of = topic
 	}
-	t := c.sampler.Look(r.Context()).Topic(of)
+	s := c.sampler.Look(r.Context())
+	t := s.Topic(of)
 	if t == nil {
 		return nil
 	}
+	var all []presence.Process
+	if s.Announced {
+		all, _ = c.announced(r.Context()) // without notes it is not known whether the event fails
+	}
 	for _, g := range t.Groups[:min(len(t.Groups), mostBuries)] {
 		if offers(c, r, Action{Topic: of, Group: g.Name, Place: position}, Bury) {
-			links = append(links, groupLink{g.Name, buryURL(topic, g.Name, position)})
+			l := groupLink{Topic: of, Group: g.Name, URL: buryURL(topic, g.Name, position)}
+			if l.Failing, _ = presence.EventAt(all, topic, g.Name, position); c.redact != nil {
+				l.Failing.Error = ""
+			}
+			links = append(links, l)
 		}
 	}
 	return links

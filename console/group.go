@@ -41,6 +41,7 @@ func (c *console) group(w http.ResponseWriter, r *http.Request) {
 	if g := body.Group; g != nil {
 		body.Owners, body.Retries = c.ownersOf(r, body.Topic, g.Name), c.retriesOf(r, s, g)
 		body.Members = c.membersOf(r.Context(), s, g.Topic, g.Name)
+		body.Retries.Named = len(body.Members.Failing.Rows) > 0
 		if body.Members.Failing.Buries = offers(c, r, Action{Topic: topic, Group: name}, Bury); body.Members.Failing.Buries {
 			body.Members.Failing.bury(c.changes.jobs)
 		}

@@ -34,13 +34,14 @@ type job struct {
 
 // The state of a job is the part of it that changes.
 type state struct {
-	Done   int           // letters, or groups of partitions
-	Groups []destination // that have failed, and get redriven events
-	Left   string        // letters that stay, and why; empty: none
-	Waits  error         // the broker is away, and the job waits for it; nil: it is not
-	Result string        // empty: the job runs, or has failed
-	Err    error         // why it has failed
-	Ended  time.Time
+	Done    int           // letters, or groups of partitions
+	Groups  []destination // that have failed, and get redriven events
+	Letters string        // the topic of the dead letter that a Bury has stored
+	Left    string        // letters that stay, and why; empty: none
+	Waits   error         // the broker is away, and the job waits for it; nil: it is not
+	Result  string        // empty: the job runs, or has failed
+	Err     error         // why it has failed
+	Ended   time.Time
 }
 
 const (
@@ -110,6 +111,13 @@ func (j *job) concerns(topic, group string) {
 	if len(j.Groups) < mostDestinations && !slices.Contains(j.Groups, d) {
 		j.Groups = append(slices.Clip(j.Groups), destination{strings.Clone(topic), strings.Clone(group)})
 	}
+}
+
+// stored notes the topic of the dead letter that the job has stored.
+func (j *job) stored(letters string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.Letters = letters
 }
 
 // A stopped error is the cause of a job that somebody has stopped.

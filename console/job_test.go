@@ -275,8 +275,8 @@ func (f forgetful) Limits() backend.Limits {
 // The page that asks says how long no event is handled twice on this backend.
 func TestConfirmNamesTheOnceWindow(t *testing.T) {
 	for once, want := range map[time.Duration]string{
-		5 * time.Minute: "Redriven again within 5m0s its event is not handled twice",
-		0:               "Redriven again, at most 100 events are handled twice.",
+		5 * time.Minute: "redrive them again within 5m0s, and no event is handled twice",
+		0:               "redrive them again, and up to 100 events may be handled twice.",
 	} {
 		inBubble(t, func(t *testing.T, m *meter) {
 			letters(t, m, 1)

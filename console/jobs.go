@@ -29,20 +29,29 @@ const (
 // errBusy is the class of errors of a change that may begin later.
 var errBusy = errors.New("nothing was begun")
 
+// busy returns an error if a job changes any number of letters of a topic. The caller holds js.mu.
+func (js *jobs) busy(topic string) error {
+	for _, other := range js.all {
+		if other.State().Ended.IsZero() && other.Many() && other.Action.Topic == topic {
+			return fmt.Errorf("%w: a job of %s changes the letters of %s already", errBusy, short(other.Who), topic)
+		}
+	}
+	return nil
+}
+
 // add adds a job, unless too many run, or another one changes the letters of the same topic.
 func (js *jobs) add(j *job) error {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	js.forget(time.Now())
+	if err := js.busy(j.Action.Topic); err != nil && j.Many() {
+		return err
+	}
 	running := 0
 	for _, other := range js.all {
-		if !other.State().Ended.IsZero() {
-			continue
+		if other.State().Ended.IsZero() {
+			running++
 		}
-		if j.Many() && other.Many() && other.Action.Topic == j.Action.Topic {
-			return fmt.Errorf("%w: a job of %s changes the letters of %s already", errBusy, short(other.Who), j.Action.Topic)
-		}
-		running++
 	}
 	if running >= mostRunning {
 		return fmt.Errorf("%w: %d changes run already", errBusy, running)
@@ -62,6 +71,13 @@ func (js *jobs) forget(now time.Time) {
 		}
 		return drop
 	})
+}
+
+// free returns an error if a change of many letters of a topic could not begin now.
+func (js *jobs) free(topic string) error {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return js.busy(topic)
 }
 
 // find returns the job with this ID, or nil.
@@ -159,9 +175,9 @@ func (c *changes) ended(ctx context.Context, j *job) {
 func (c *changes) change(ctx context.Context, j *job, o *order) (string, error) {
 	switch {
 	case o.Verb == Bury:
-		return c.bury(ctx, o)
+		return c.bury(ctx, j, o)
 	case o.Verb == DeleteTopic:
-		return c.deleteTopic(ctx, o)
+		return c.deleteTopic(ctx, j, o)
 	case o.Verb.onGroup():
 		return c.changeGroup(ctx, j, o)
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strings"
@@ -92,6 +93,15 @@ func (p *lettersPage) Meant() string {
 		return "all letters"
 	}
 	return "the letters that match"
+}
+
+// Class names the class that the buttons change; empty: they change letters of any class.
+func (p *lettersPage) Class() string {
+	k := p.Form.Search.Kind
+	if _, counted := known(p.Letters, &p.Form.Search); k == nil || !counted {
+		return ""
+	}
+	return cmp.Or(k.ErrorClass, k.Reason)
 }
 
 // known returns how many letters match a search, if the counted letters tell it.

@@ -14,6 +14,7 @@ type retries struct {
 	More    int           // waiting events that are not shown
 	Delayed figures.Count // events that wait, as the backend tells
 	Known   bool          // the topic has lifecycle records
+	Named   bool          // members name events that fail
 	Read    int           // the records among which the page has looked
 	Failure *failure
 }

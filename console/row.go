@@ -18,6 +18,7 @@ type row struct {
 	Type     string
 	Key      string
 	Time     time.Time
+	Source   string
 	Size     int // bytes of the payload
 	Preview  string
 	Reason   string // of a dead letter
@@ -33,7 +34,7 @@ func newRow(redact figures.Redact, m *backend.Message, from backend.Start) row {
 func rowOf(e *eventbus.Event, from backend.Start) row {
 	r := row{
 		Position: strings.Clone(e.Position), From: from, ID: strings.Clone(e.ID), Type: short(e.Type), Key: strings.Clone(e.Key),
-		Time: e.Time, Size: len(e.Payload), Preview: preview(e.Payload),
+		Time: e.Time, Source: short(e.Source), Size: len(e.Payload), Preview: preview(e.Payload),
 	}
 	if why, ok := eventbus.DeadLetterOf(e); ok {
 		r.ID, r.Reason, r.Group, r.Error = strings.Clone(why.ID), short(why.Reason), short(why.Group), short(why.Error)

@@ -28,7 +28,7 @@ func TestLettersAreNamed(t *testing.T) {
 			"letters?topic=orders.dlq&id=x-7":        {"Only the letters with id x-7 (all letters )", "Redrive the letters that match…"},
 			"letters?topic=orders.dlq&value=hunter2": {"Only the letters with a value of a header (all letters )", "Redrive the letters that match…"},
 			"letters?topic=orders.dlq&since=2h+ago":  {"Only the letters since 2h ago (all letters )", "Redrive the letters that match…"},
-			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=":      {"Only the letters with topic orders, group billing, reason exhausted, error class timeout (all letters )", "Redrive 100 letters…"},
+			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=":      {"Only the letters with topic orders, group billing, reason exhausted, error class timeout (all letters )", "Redrive 100 letters of timeout…"},
 			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=&id=x": {"Only the letters with topic orders, group billing, reason exhausted, error class timeout, id x (all letters )", "Redrive the letters that match…"},
 		} {
 			p := h.open(at)

@@ -19,7 +19,25 @@ type Burial struct {
 	Topic    string // of the event, as in its dead letter: of an event in a partition, the partition
 	Group    string // the group that gets the event no more
 	Position string // of the event in Topic
-	Error    string // the text of the letter's error; default: "an operator took the event away from the group"
+
+	// By and Why name the operator and the reason. Error is the text of the last error of the event, and Attempts the
+	// number of its last attempt, if they are known. The error of the letter is made of the texts, such as
+	// "no tax rate; taken away by ann: INC-7".
+	By, Why  string
+	Error    string
+	Attempts int
+}
+
+// text returns the text of the error of the letter.
+func (b *Burial) text() string {
+	text := "taken away by " + cmp.Or(b.By, "an operator")
+	if b.Why != "" {
+		text += ": " + b.Why
+	}
+	if b.Error != "" {
+		text = b.Error + "; " + text
+	}
+	return text
 }
 
 // ErrSettled is the error of a Bury of an event that the group has settled.
@@ -99,8 +117,7 @@ func (t *Topic) letterOf(ctx context.Context, b Burial) (*backend.Message, error
 		return nil, fmt.Errorf("%w: the event was redriven for the group %s alone", backend.ErrRefused, group)
 	}
 	dead := letter.Of(m, &letter.Failure{
-		Reason: eventbus.ReasonOperator, Error: cmp.Or(b.Error, "an operator took the event away from the group"),
-		Topic: b.Topic, Group: b.Group, Last: time.Now(),
+		Reason: eventbus.ReasonOperator, Error: b.text(), Attempts: b.Attempts, Topic: b.Topic, Group: b.Group, Last: time.Now(),
 	})
 	dead.Topic, dead.ID = t.name, fmt.Sprintf("%s/%s/%s/%s", b.Group, b.Topic, b.Position, rand.Text())
 	letter.Shorten(dead, backend.LimitsOf(t.backend).Payload)

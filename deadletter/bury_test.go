@@ -34,10 +34,10 @@ func TestBury(t *testing.T) {
 		s := open(t, "billing")
 		s.publish(t, "bad", "1")
 		time.Sleep(time.Millisecond) // it waits for its second attempt
-		l, err := s.letters.Bury(t.Context(), deadletter.Burial{Topic: "orders", Group: "billing", Position: positionOf(t, s.Backend(), "1"), Error: "by ann: the bank is closed"})
+		l, err := s.letters.Bury(t.Context(), deadletter.Burial{Topic: "orders", Group: "billing", Position: positionOf(t, s.Backend(), "1"), By: "ann", Why: "the bank is closed", Error: "charging: card refused", Attempts: 1})
 		require.NoError(t, err)
 		require.Equal(t, eventbus.DeadLetter{
-			Reason: eventbus.ReasonOperator, Error: "by ann: the bank is closed", Topic: "orders", Group: "billing", ID: "1",
+			Reason: eventbus.ReasonOperator, Error: "charging: card refused; taken away by ann: the bank is closed", Attempts: 1, Topic: "orders", Group: "billing", ID: "1",
 			Position: l.Position, LastAttempt: l.LastAttempt,
 		}, l.DeadLetter)
 		require.WithinDuration(t, time.Now(), l.LastAttempt, 0)

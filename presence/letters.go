@@ -24,4 +24,20 @@ func LettersOf(all []Process, topic, group string) string {
 	return topic + lettersSuffix
 }
 
+// EventAt returns the event at a position of a topic, which may be a partition, that fails in a member of
+// a group, as the member announces.
+func EventAt(all []Process, topic, group, position string) (Event, bool) {
+	for i := range all {
+		for j := range all[i].Subscriptions {
+			s := &all[i].Subscriptions[j]
+			for _, e := range s.Events {
+				if s.Group == group && e.Topic == topic && e.Position == position {
+					return e, true
+				}
+			}
+		}
+	}
+	return Event{}, false
+}
+
 const lettersSuffix = ".dlq" // see eventbus.SubscribeOptions.DeadLetter

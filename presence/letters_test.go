@@ -28,3 +28,17 @@ func TestLettersOf(t *testing.T) {
 		require.Equal(t, c.want, presence.LettersOf(all, c.topic, c.group), "%s/%s", c.topic, c.group)
 	}
 }
+
+func TestEventAt(t *testing.T) {
+	all := []presence.Process{{}, {Subscriptions: []presence.Subscription{
+		{Topic: "orders", Group: "mail", Events: []presence.Event{{Topic: "orders", Position: "7", Error: "no address"}}},
+		{Topic: "orders", Group: "billing", Events: []presence.Event{{Topic: "orders", Position: "6"}, {Topic: "orders", Position: "7", Error: "no tax rate"}}},
+	}}}
+	e, ok := presence.EventAt(all, "orders", "billing", "7")
+	require.True(t, ok)
+	require.Equal(t, "no tax rate", e.Error)
+	for _, other := range [][3]string{{"orders", "billing", "8"}, {"orders", "audit", "7"}, {"orders.partition-0", "billing", "7"}} {
+		_, ok := presence.EventAt(all, other[0], other[1], other[2])
+		require.False(t, ok)
+	}
+}

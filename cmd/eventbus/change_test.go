@@ -131,7 +131,7 @@ func TestGroupsBury(t *testing.T) {
 		require.Len(t, ds, 1)
 		at := strings.Clone(ds[0].Position)
 		require.Equal(t, "event a of orders/billing is a dead letter in orders.dlq\n", b.ok("", "groups", "bury", "orders", "billing", "--at", at, "--by", "ann", "--why", "INC-7").stdout)
-		require.Contains(t, b.ok("", "dlq", "show", "orders.dlq").stdout, "an operator, ann, took the event away from the group: INC-7")
+		require.Contains(t, b.ok("", "dlq", "show", "orders.dlq").stdout, "taken away by ann: INC-7")
 		s, err := backend.StatsOf(t.Context(), b.b, "orders", "billing")
 		require.NoError(t, err)
 		require.EqualValues(t, 1, s.Lag+s.Unacked)

@@ -22,14 +22,14 @@ func newGroupsBury(drivers []backend.Driver) *cobra.Command {
 		Long: "Make one event of a group a dead letter, so that the group does not get it again and goes on.\nIt is for an event that fails again and again, or whose handler hangs: eventbus processes --json\nlists such events with their positions. TOPIC may be a partition, such as orders.partition-3.\nOther groups do not notice. eventbus dlq redrive takes the event back.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
 		b := bus.Backend()
+		all, err := presence.Processes(ctx, b)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, backend.ErrDenied) {
+			return err
+		}
 		if to == "" {
 			of, _, parts := partition.Cut(topic)
 			if !parts {
 				of = topic
-			}
-			all, err := presence.Processes(ctx, b)
-			if err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, backend.ErrDenied) {
-				return err
 			}
 			if to = presence.LettersOf(all, of, group); to == "" {
 				return fmt.Errorf("%s is a topic of dead letters: name the topic of its own dead letters with --to", topic)
@@ -39,11 +39,10 @@ func newGroupsBury(drivers []backend.Driver) *cobra.Command {
 		if err != nil {
 			return namedFlag("to", err)
 		}
-		text := "an operator, " + by + ", took the event away from the group"
-		if why != "" {
-			text += ": " + why
-		}
-		l, err := letters.Bury(ctx, deadletter.Burial{Topic: topic, Group: group, Position: at, Error: text})
+		known, _ := presence.EventAt(all, topic, group, at)
+		l, err := letters.Bury(ctx, deadletter.Burial{
+			Topic: topic, Group: group, Position: at, By: by, Why: why, Error: known.Error, Attempts: known.Attempt,
+		})
 		if err != nil {
 			return err
 		}

@@ -125,7 +125,7 @@ func lettersAreMended(w *tab, s *stand) {
 
 	class("card-declined")
 	w.click(w.rows("Events")[0]["Position"])
-	w.click("Redrive")
+	w.click("Redrive now")
 	w.result("1 dead letter redriven")
 	require.Equal(t, all-1, stored())
 

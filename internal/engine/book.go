@@ -194,7 +194,7 @@ func (x *teller) tellBook() {
 	if now.Stuck < most {
 		s.status.clear(allStuck, nil)
 	} else {
-		s.status.trouble(allStuck, nil, fmt.Errorf("%d handlers have run for more than %v beyond their timeout, %v; %d more can run at a time", now.Stuck, stuckAfter, s.Timeout, most+now.Spare-now.Stuck))
+		s.status.trouble(allStuck, nil, fmt.Errorf("%d handlers have run for more than %v beyond their timeout, %v, and end only with their process; %d more can run at a time", now.Stuck, stuckAfter, s.Timeout, most+now.Spare-now.Stuck))
 	}
 	if now.Crowded {
 		s.status.trouble(crowded, nil, errCrowded)

@@ -125,7 +125,7 @@ func TestAnEventThatHangsStopsNoOther(t *testing.T) {
 			require.EqualValues(t, 100, sub.Counts().Acknowledged)
 			require.EqualValues(t, 3, runs.Load())
 			_, err := sub.State()
-			require.ErrorContains(t, err, fmt.Sprint(stuck, " handlers have run for more than 5s beyond their timeout, 1s; 1 more can run at a time"))
+			require.ErrorContains(t, err, fmt.Sprint(stuck, " handlers have run for more than 5s beyond their timeout, 1s, and end only with their process; 1 more can run at a time"))
 			if c.returns {
 				free()
 			}

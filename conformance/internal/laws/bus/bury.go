@@ -49,9 +49,9 @@ func bury(e *buslaw.Env) {
 	e.Member("other", eventbus.SubscribeOptions{Group: "other"}, buslaw.Succeed)
 	e.PublishEvents(buslaw.KeyedEvents(10, 2)...)
 	for _, at := range []string{buslaw.Wait(e, failed, "a run that fails"), buslaw.Wait(e, hangs, "a run that hangs")} {
-		l, err := letters(e).Bury(e.Context(), deadletter.Burial{Topic: law.Topic, Group: "g", Position: at, Error: "it blocks the queue"})
+		l, err := letters(e).Bury(e.Context(), deadletter.Burial{Topic: law.Topic, Group: "g", Position: at, By: "ann", Why: "it blocks the queue"})
 		e.Verb(err)
-		if l.Reason != eventbus.ReasonOperator || l.Error != "it blocks the queue" || l.Group != "g" || l.Position != at {
+		if l.Reason != eventbus.ReasonOperator || l.Error != "taken away by ann: it blocks the queue" || l.Group != "g" || l.Position != at {
 			e.Failf("Bury: got the letter %+v", l.DeadLetter)
 		}
 	}
