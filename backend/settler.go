@@ -11,9 +11,9 @@ type Settler interface {
 	// never received the message, the error is [ErrRefused].
 	//
 	// The holder is not asked. Its Delay, Extend and fenced Ack then return [ErrLeaseLost]. A
-	// backend without [Limits].FencedAcks may accept them until the driver of the holder knows of the Settle,
-	// which takes 10 seconds at most if the holder receives, or its group is maintained. The group
-	// gets the message again in neither case, unless ResetGroup lets it begin before the message.
+	// backend without [Limits].FencedAcks may accept them until its driver in the process of the holder
+	// knows of the Settle, which takes 10 seconds at most while the group is maintained there or receives no
+	// messages. The group gets the message again in neither case, unless ResetGroup lets it begin before the message.
 	Settle(ctx context.Context, topic, group, position string) (had bool, err error)
 }
 

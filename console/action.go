@@ -38,6 +38,9 @@ type Action struct {
 	Place  string // the position of the one dead letter, or of the event that Bury means; empty: all that Filter matches
 	Filter Filter // of the dead letters, if Place is empty
 
+	// Partition is the number of the partition that has the event of a Bury; empty: Topic has no partitions.
+	Partition string
+
 	// DryRun means that the visitor changes nothing yet: a page shows a button for the Verb, or
 	// asks before the change and counts the dead letters.
 	DryRun bool
@@ -114,6 +117,7 @@ func (a *Action) log() []slog.Attr {
 	for _, t := range []struct{ name, value string }{
 		{"group", a.Group},
 		{"place", a.Place},
+		{"partition", a.Partition},
 		{"id", f.ID},
 		{"key", f.Key},
 		{"type", f.Type},

@@ -42,9 +42,12 @@ func (o *order) ofBurial(v url.Values) error {
 	if o.Place = v.Get("at"); o.Place == "" || len(o.Place) > mostPlace {
 		return wrong("%q is no position of an event", short(o.Place))
 	}
-	o.part = v.Get("partition")
-	if n, err := strconv.Atoi(o.part); o.part != "" && (err != nil || n < 0 || n >= partition.Most) {
-		return wrong("%q is no partition", short(o.part))
+	if text := v.Get("partition"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n >= partition.Most {
+			return wrong("%q is no partition", short(text))
+		}
+		o.Partition = strconv.Itoa(n)
 	}
 	if o.why = strings.TrimSpace(v.Get("why")); len(o.why) > backend.MaxPauseText {
 		return wrong("the reason is longer than %d bytes", backend.MaxPauseText)
@@ -56,7 +59,7 @@ const mostPlace = 256 // bytes of a position
 
 // source returns the topic of the broker that has the event of a Bury.
 func (o *order) source() string {
-	if n, err := strconv.Atoi(o.part); err == nil {
+	if n, err := strconv.Atoi(o.Partition); err == nil {
 		return partition.Topic(o.Topic, n)
 	}
 	return o.Topic
@@ -71,7 +74,7 @@ func (c *changes) burialOf(ctx context.Context, o *order) (*burial, error) {
 	if err != nil {
 		return nil, err
 	}
-	if part, _ := strconv.Atoi(o.part); n > 0 && o.part == "" || o.part != "" && part >= n {
+	if part, _ := strconv.Atoi(o.Partition); n > 0 && o.Partition == "" || o.Partition != "" && part >= n {
 		return nil, wrong("%s has %d partitions: the event is named by its partition and its position there", o.Topic, n)
 	}
 	b := &burial{Topic: o.source()}
@@ -92,22 +95,28 @@ func (c *changes) burialOf(ctx context.Context, o *order) (*burial, error) {
 }
 
 // setBurial sets the event of a Bury.
-func (p *confirmPage) setBurial(ctx context.Context, c *console) error {
-	b, err := c.changes.burialOf(ctx, p.Order)
-	if err != nil {
-		return err
-	}
-	m, err := c.browse(b.Topic).at(ctx, backend.StartEarliest, p.Order.Place)
-	if err != nil {
-		return err
-	}
-	b.Event = newRow(c.redact, m, backend.StartEarliest)
-	p.Burial = b
-	return nil
+func (p *confirmPage) setBurial(ctx context.Context, c *console) (err error) {
+	o := p.Order
+	key := strings.Join([]string{"bury", o.Topic, o.Partition, o.Group, o.Place}, "\x00")
+	p.Burial, err = reading(ctx, c.readings, key, func(ctx context.Context) (*burial, error) {
+		b, err := c.changes.burialOf(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		m, err := c.browse(b.Topic).at(ctx, backend.StartEarliest, o.Place)
+		if err != nil {
+			return nil, err
+		}
+		b.Event = newRow(c.redact, m, backend.StartEarliest)
+		return b, nil
+	})
+	return err
 }
 
 // bury makes the event of an order a dead letter.
 func (c *changes) bury(ctx context.Context, j *job, o *order) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, groupTime)
+	defer cancel()
 	b, err := c.burialOf(ctx, o)
 	if err != nil {
 		return "", err

@@ -14,7 +14,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/deadletter"
+	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/presence"
 )
 
 // failing fails the events with an ID.
@@ -107,7 +109,7 @@ func TestBuryInAPartition(t *testing.T) {
 		p := h.submit(ask, "confirm")
 		require.Contains(t, p.byID("result"), "the event is a dead letter in parts.dlq")
 		require.Equal(t, inner, letterIn(t, m, "parts.dlq").Topic, "a redrive goes to the partition")
-		require.Equal(t, console.Action{Verb: console.Bury, Topic: "parts", Group: "g", Place: place}, asked[len(asked)-1])
+		require.Equal(t, console.Action{Verb: console.Bury, Topic: "parts", Group: "g", Place: place, Partition: "1"}, asked[len(asked)-1])
 		for url, want := range map[string]string{
 			"confirm?verb=bury&topic=parts&name=g&at=" + place:                                                  "named by its partition",
 			"confirm?verb=bury&topic=parts&name=g&partition=3&at=" + place:                                      "named by its partition",
@@ -162,9 +164,18 @@ func TestDeleteATopic(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		require.False(t, h.open("topic?name=orders").has("delete-topic"))
 		require.False(t, h.open("topic?name=orders.dlq").has("delete-topic"), "its letters are discarded on their page")
-		for _, name := range []string{"orders", partition.OwnersTopic("parts")} {
-			code, _ := h.answer("confirm?verb=delete-topic&topic=" + name)
-			require.GreaterOrEqual(t, code, 400, name)
+		bury(t, m, "graveyard", "x", map[string]string{letter.Reason: "exhausted", letter.Group: "billing"})
+		for _, name := range []string{"orders.later", "orders.later.token", "orders.lifecycle", presence.Topic, partition.FailedTopic("parts"), partition.NumberTopic("parts")} {
+			numbered(t, m, name, 1)
+		}
+		h.open("letters?topic=graveyard")
+		time.Sleep(20 * time.Second)
+		for _, name := range []string{
+			"orders", "orders.dlq", "graveyard", "orders.later", "orders.later.token", "orders.lifecycle", presence.Topic,
+			partition.FailedTopic("parts"), partition.NumberTopic("parts"), partition.OwnersTopic("parts"), partition.Topic("parts", 0),
+		} {
+			code, body := h.answer("confirm?verb=delete-topic&topic=" + name)
+			require.GreaterOrEqual(t, code, 400, "%s: %s", name, body)
 		}
 		ask := h.submit(h.open("topic?name=audit"), "delete-topic")
 		topics, err := m.Topics(t.Context())

@@ -95,7 +95,9 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 		}
 		p.Lost = unsettled(c.changes.unsettled(ctx, topics, o.Group))
 		if o.Verb == Reset {
-			p.Comes, err = c.behind(ctx, topics, o.start)
+			p.Comes, err = reading(ctx, c.readings, "behind\x00"+o.Topic+"\x00"+o.to, func(ctx context.Context) (*tally, error) {
+				return c.behind(ctx, topics, o.start)
+			})
 		}
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,9 +100,9 @@ const mostBuries = 50 // groups
 // buriesOf returns the groups of a topic, which may be a partition, for which the visitor may bury the
 // event at a position.
 func buriesOf(c *console, r *http.Request, topic, position string) (links []groupLink) {
-	of, _, parts := partition.Cut(topic)
-	if !parts {
-		of = topic
+	of, part := topic, ""
+	if whole, n, ok := partition.Cut(topic); ok {
+		of, part = whole, strconv.Itoa(n)
 	}
 	s := c.sampler.Look(r.Context())
 	t := s.Topic(of)
@@ -113,7 +114,7 @@ func buriesOf(c *console, r *http.Request, topic, position string) (links []grou
 		all, _ = c.announced(r.Context()) // without notes it is not known whether the event fails
 	}
 	for _, g := range t.Groups[:min(len(t.Groups), mostBuries)] {
-		if offers(c, r, Action{Topic: of, Group: g.Name, Place: position}, Bury) {
+		if offers(c, r, Action{Topic: of, Group: g.Name, Place: position, Partition: part}, Bury) {
 			l := groupLink{Topic: of, Group: g.Name, URL: buryURL(topic, g.Name, position)}
 			if l.Failing, _ = presence.EventAt(all, topic, g.Name, position); c.redact != nil {
 				l.Failing.Error = ""

@@ -26,7 +26,6 @@ type order struct {
 	start  backend.Start // of Reset
 	to     string        // start as text; see To
 	pause  backend.Pause
-	part   string // of Bury: the partition that has the event; empty: none
 	why    string // of Bury
 	who    string // the visitor
 	edited url.Values
@@ -159,7 +158,7 @@ func (o *order) Values() url.Values {
 	set("to", o.to)
 	set("from", string(o.from))
 	set("at", o.Place)
-	set("partition", o.part)
+	set("partition", o.Partition)
 	set("found", o.found)
 	set("seen", o.seen)
 	if !o.before.IsZero() {

@@ -50,11 +50,12 @@ var ErrSettled = errors.New("the group has settled the event")
 //
 // A run of the event that is under way is not stopped at once: the lease of its member is lost, which
 // ends the context of the run. If it succeeds before that, the event is handled and has a letter. An event
-// that waits for a retry holds back its key, if its group handles keys in order, until the retry would have been due.
+// that waits for a retry holds back its key, if its group handles keys in order, until the retry would have been due. With
+// FailAll, the key does not count as failed, so its later events run.
 //
-// If the error matches [ErrSettled], or no more is wrong than a [backend.Class] without an effect, nothing is changed. After
-// [backend.ErrUnknownOutcome] the letter is stored, and the group may get the event too. Bury needs a backend with
-// [backend.Settler]; otherwise the error matches errors.ErrUnsupported.
+// If the error matches [ErrSettled], [backend.ErrGone], or an error class without an effect, nothing is changed. After
+// [backend.ErrUnknownOutcome] the letter may be stored, and the group may get the event too. Bury needs a backend with
+// [backend.Reader], [backend.Remover] and [backend.Settler]; otherwise the error matches errors.ErrUnsupported.
 func (t *Topic) Bury(ctx context.Context, b Burial) (*Letter, error) {
 	l, err := t.bury(ctx, b)
 	if err != nil {
@@ -110,6 +111,9 @@ const (
 func (t *Topic) letterOf(ctx context.Context, b Burial) (*backend.Message, error) {
 	read := pages.Reader{Backend: t.backend, Topic: b.Topic, Bounds: &pages.Bounds{Calls: burialCalls, Events: burialEvents, Bytes: burialBytes}, Timeout: burialTime}
 	m, err := read.At(ctx, b.Position)
+	if errors.Is(err, pages.ErrSpent) {
+		return nil, fmt.Errorf("%w: the event is not found: %w", backend.ErrRefused, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -223,12 +223,16 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		if err := begin(&info.Config, start, &state); err != nil {
 			return err
 		}
+		delete(info.Config.Metadata, takenKey) // the numbers of deliveries begin anew
 		return hold(ctx, &b.broker, p, &info, func() error {
 			if err := b.deleteGroup(ctx, p, group); err != nil {
 				return err
 			}
 			if err := b.newConsumer(ctx, p, info.Config, nil); err != nil {
 				return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
+			}
+			for _, s := range b.members.of(topic, group) { // members of other processes see it when they look next
+				s.taken.wiped()
 			}
 			return nil
 		})

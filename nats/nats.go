@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +43,8 @@ type Backend struct {
 
 	closed  atomic.Bool
 	members roster
-	pacer   pacer // says when the next Delay of a group may be sent
+	listing sync.Mutex // held during a change of the list of a consumer, see taking
+	pacer   pacer      // says when the next Delay of a group may be sent
 }
 
 var (

@@ -79,7 +79,6 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked int
 	receipts := make([]receipt, len(msgs))
 	until := asked + int64(s.config.Lease)
 	var digits [positionLen]byte
-	again := s.taken.any()
 	s.tally.held.Add(int64(len(msgs)))
 	s.tally.mu.Lock()
 	defer s.tally.mu.Unlock()
@@ -91,9 +90,6 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked int
 		r.until.Store(until)
 		if err == nil {
 			s.tally.arrived(meta, m.Reply)
-			if again {
-				s.taken.arrived(meta.sequence)
-			}
 		}
 		d.Topic, d.Attempt, d.Redelivered, d.Token = s.config.Topic, meta.delivered, meta.delivered > 1, r
 		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data
@@ -195,6 +191,7 @@ func (s *source) endEra() *era {
 func (s *source) wiped() {
 	s.endEra().last.Store(0)
 	s.tally.wiped()
+	s.taken.wiped()
 }
 
 // recollect asks the server about the consumer, and notes which deliveries the server has

@@ -71,7 +71,6 @@ func attach(ctx context.Context, b *Backend, c backend.Config) (*source, error) 
 	}
 	s.era.Store(newEra())
 	s.tally.begin(info)
-	s.taken.begin(info)
 	s.halt.learn(pauseOf(info))
 	if !b.members.add(s) {
 		s.close(ctx)

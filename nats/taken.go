@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,63 +19,117 @@ import (
 var _ backend.Settler = (*Backend)(nil)
 
 // takenKey is the key of the messages that operators have settled, in the metadata of a consumer. The
-// value lists the newest ones, the oldest first. Each has its sequence and the time of its Settle in nanoseconds:
+// value lists them, the oldest first. Each has its sequence, the number of the last delivery of the consumer after the
+// message was settled, and the time in nanoseconds:
 //
-//	1795827900560167:1795827900869103221,1795827900560201:1795827914120455090
+//	1795827900560167:41:1795827900869103221,1795827900560201:57:1795827914120455090
 //
 // The server tells a member nothing of a message that another client acknowledges. It even confirms
-// words about it. So members learn from the list which of their deliveries are lost.
+// words about it. So members learn from the list which of their deliveries are lost: the ones up to that number.
 const takenKey = "eventbus.settled"
 
-const mostTaken = 64 // messages in the list
+const (
+	takenFor  = 2 * time.Minute       // how long a message is in the list; members look every ten seconds
+	mostTaken = 1000                  // messages in the list, of about 50 bytes each
+	takenLook = 50 * time.Millisecond // from a change of the list to the look whether another client has overwritten it
+	takenFull = "too many messages were settled by operators in the last minutes"
+)
 
-// Settle implements [backend.Settler]. It writes the message into the list of the consumer, and sends an
-// acknowledgement in the name of a delivery. The server looks only at the sequence in it, and ignores one of a
-// message that is not pending. So Settle does not tell whether the group had the message.
+// Settle implements [backend.Settler]. It sends an acknowledgement in the name of a delivery, and then
+// writes the message into the list of the consumer. The server looks only at the sequence in the
+// acknowledgement, and ignores one of a message that is not pending. So Settle does not tell whether the group had the message.
 func (b *Backend) Settle(ctx context.Context, topic, group, position string) (had bool, err error) {
-	err = b.call(ctx, "settle in", topic+"/"+group, harmless, func(ctx context.Context) error {
-		return settleFor(ctx, b, topic, group, position)
-	})
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	t := taking{b, b.place(topic), group, 0}
+	what := topic + "/" + group
+	err = b.call(ctx, "settle in", what, harmless, func(ctx context.Context) error { return t.check(ctx, position) })
+	if err == nil { // the outcome of the rest is unknown after an error
+		err = b.call(ctx, "settle in", what, effective, t.settle)
+	}
 	return err == nil, err
 }
 
-func settleFor(ctx context.Context, b *Backend, topic, group, position string) error {
-	p := b.place(topic)
-	var info jetstream.ConsumerInfo
-	if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
+// A taking is one Settle.
+type taking struct {
+	backend *Backend
+	place   *place
+	group   string
+	seq     uint64
+}
+
+// check changes nothing.
+func (t *taking) check(ctx context.Context, position string) (err error) {
+	info, err := t.info(ctx)
+	if err != nil {
 		return err
 	}
-	seq, err := parsePosition(position)
-	switch {
-	case err != nil:
+	if t.seq, err = parsePosition(position); err != nil {
 		return err
-	case seq > info.Delivered.Stream:
+	}
+	switch {
+	case t.seq > info.Delivered.Stream:
 		return fmt.Errorf("%w: the group has not received the message at %s yet", backend.ErrRefused, position)
-	}
-	c := info.Config
-	c.Metadata = maps.Clone(c.Metadata)
-	if c.Metadata == nil {
-		c.Metadata = map[string]string{}
-	}
-	list := takenOf(&info)
-	list = append(list[max(len(list)+1-mostTaken, 0):], fmt.Sprintf("%d:%d", seq, time.Now().UnixNano()))
-	c.Metadata[takenKey] = strings.Join(list, ",")
-	if err := b.putConsumer(ctx, p, c, "update", nil); err != nil {
-		return err
-	}
-	subject := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.0.0", p.stream, p.consumer(group), seq) // see meta
-	answer, err := b.request(ctx, outgoing{subject: subject, data: ackBody}, true)
-	switch {
-	case err != nil:
-		return err
-	case isUnserved(answer):
-		return fmt.Errorf("%w: no server takes acknowledgements of the consumer", backend.ErrUnavailable)
-	}
-	info.Config = c
-	for _, s := range b.members.of(topic, group) {
-		s.taken.learn(&info)
+	case len(recent(takenOf(info), time.Now())) >= mostTaken:
+		return fmt.Errorf("%w: %s", backend.ErrUnavailable, takenFull)
 	}
 	return nil
+}
+
+func (t *taking) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+	info := new(jetstream.ConsumerInfo)
+	return info, t.backend.ask(ctx, consumerInfo(t.place, t.group), nil, info)
+}
+
+// settle acknowledges the message, and then lists it, so that the list has a number that no delivery of
+// the message before exceeds.
+func (t *taking) settle(ctx context.Context) error {
+	subject := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.0.0", t.place.stream, t.place.consumer(t.group), t.seq) // see meta
+	answer, err := t.backend.request(ctx, outgoing{subject: subject, data: ackBody}, true)
+	if err == nil && isUnserved(answer) {
+		err = fmt.Errorf("%w: no server takes acknowledgements of the consumer", backend.ErrUnavailable)
+	}
+	if err != nil {
+		return err
+	}
+	info, err := t.info(ctx)
+	if err != nil {
+		return halfDone(err)
+	}
+	if err := t.list(ctx, fmt.Sprintf("%d:%d:%d", t.seq, info.Delivered.Consumer, time.Now().UnixNano())); err != nil {
+		return halfDone(err)
+	}
+	return nil
+}
+
+// list adds an entry to the list of the consumer. The server has no write that fails if the consumer has changed
+// meanwhile. So list looks again after each write, because another client may have overwritten it.
+func (t *taking) list(ctx context.Context, entry string) error {
+	t.backend.listing.Lock()
+	defer t.backend.listing.Unlock()
+	for {
+		info, err := t.info(ctx)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(takenOf(info), entry) {
+			for _, s := range t.backend.members.of(t.place.topic, t.group) {
+				s.taken.learn(info)
+			}
+			return nil
+		}
+		c := info.Config
+		if c.Metadata = maps.Clone(c.Metadata); c.Metadata == nil {
+			c.Metadata = map[string]string{}
+		}
+		c.Metadata[takenKey] = strings.Join(append(recent(takenOf(info), time.Now()), entry), ",")
+		if err := t.backend.putConsumer(ctx, t.place, c, "update", nil); err != nil {
+			return err
+		}
+		if !sleep(ctx, nil, takenLook+rand.N(takenLook)) {
+			return ctx.Err()
+		}
+	}
 }
 
 // takenOf returns the list of a consumer.
@@ -86,56 +141,75 @@ func takenOf(c *jetstream.ConsumerInfo) []string {
 	return strings.Split(text, ",")
 }
 
-// A taken has the messages of a member that operators have settled.
-type taken struct {
-	mu   sync.Mutex
-	list []string        // of the consumer, when the member was last told
-	lost map[uint64]bool // sequences in list that were added since the member attached, and were not delivered since
+// recent returns the entries of a list that are not too old.
+func recent(list []string, now time.Time) []string {
+	return slices.DeleteFunc(list, func(entry string) bool {
+		_, _, at := parseTaken(entry)
+		return now.Sub(at) > takenFor
+	})
 }
 
-// begin records the list of the consumer to which the member attaches. The list says nothing of later deliveries.
-func (t *taken) begin(c *jetstream.ConsumerInfo) { t.list = takenOf(c) }
+// parseTaken reads an entry. The sequence of an entry that cannot be read is 0, as of no message.
+func parseTaken(entry string) (seq, number uint64, at time.Time) {
+	parts := strings.Split(entry, ":")
+	if len(parts) != 3 {
+		return 0, 0, at
+	}
+	seq, err := strconv.ParseUint(parts[0], 10, 64)
+	number, err2 := strconv.ParseUint(parts[1], 10, 64)
+	nanos, err3 := strconv.ParseInt(parts[2], 10, 64)
+	if err != nil || err2 != nil || err3 != nil {
+		return 0, 0, at
+	}
+	return seq, number, time.Unix(0, nanos)
+}
 
-// learn notes the present list of the consumer.
+// A taken has the messages that operators have settled, as a member knows them.
+type taken struct {
+	mu      sync.Mutex
+	created time.Time         // the consumer; another one numbers its deliveries anew
+	text    string            // the list of the consumer, when the member was last told
+	last    map[uint64]uint64 // by sequence: the number of the last delivery before the message was settled
+}
+
+const mostLast = 10 * mostTaken // messages that a member remembers
+
+// learn notes the list of the consumer. Messages that are no longer in it are remembered, because a long lease
+// is extended seldom.
 func (t *taken) learn(c *jetstream.ConsumerInfo) {
-	list := takenOf(c)
+	text := c.Config.Metadata[takenKey]
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if slices.Equal(list, t.list) {
+	if !c.Created.Equal(t.created) {
+		t.created, t.text, t.last = c.Created, "", nil
+	}
+	if text == t.text {
 		return
 	}
-	lost := map[uint64]bool{}
-	for _, entry := range list {
-		text, _, _ := strings.Cut(entry, ":")
-		seq, err := strconv.ParseUint(text, 10, 64)
-		if err == nil && (t.lost[seq] || !slices.Contains(t.list, entry)) {
-			lost[seq] = true
-		}
+	if t.last == nil || len(t.last) > mostLast {
+		t.last = map[uint64]uint64{}
 	}
-	t.list, t.lost = list, lost
+	for _, entry := range takenOf(c) {
+		seq, number, _ := parseTaken(entry)
+		t.last[seq] = max(t.last[seq], number)
+	}
+	t.text = text
 }
 
-// any reports whether the member knows of such a message.
-func (t *taken) any() bool {
+// wiped records that the consumer was deleted.
+func (t *taken) wiped() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.lost) > 0
+	t.text, t.last = "", nil
 }
 
-// took reports whether an operator has settled the message of a delivery.
+// took reports whether an operator has settled the message of a delivery since.
 func (t *taken) took(r *receipt) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.lost) == 0 {
+	if len(t.last) == 0 {
 		return false
 	}
 	m, err := metaOf(r.reply)
-	return err == nil && t.lost[m.sequence]
-}
-
-// arrived notes a delivery: after a reset the group has the message again.
-func (t *taken) arrived(sequence uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.lost, sequence)
+	return err == nil && m.number <= t.last[m.sequence]
 }

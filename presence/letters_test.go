@@ -12,15 +12,21 @@ func TestLettersOf(t *testing.T) {
 	member := func(topic, group, letters string) presence.Process {
 		return presence.Process{Subscriptions: []presence.Subscription{{Topic: topic, Group: group, Settings: map[string]string{"DeadLetter": letters}}}}
 	}
+	old := member("orders", "billing", "old")
+	old.Silent = true
+	gone := member("refunds", "billing", "refunds.failed")
+	gone.Silent = true
 	all := []presence.Process{
-		member("orders", "billing", "failed"), member("orders", "mail", "the topic with .dlq"), member("orders", "audit", "(discard)"),
+		old, member("orders", "billing", "failed"), member("orders", "mail", "the topic with .dlq"), member("orders", "audit", "(discard)"),
 		member("shop.*", "billing", "shop.failed"), member("orders.dlq", "reports", "lost"),
+		gone,
 	}
 	for _, c := range []struct{ topic, group, want string }{
 		{"orders", "billing", "failed"},
 		{"orders", "mail", "orders.dlq"},
 		{"orders", "audit", "orders.dlq"},
 		{"orders", "nobody", "orders.dlq"},
+		{"refunds", "billing", "refunds.failed"},
 		{"shop.carts", "billing", "shop.failed"},
 		{"orders.dlq", "reports", "lost"},
 		{"orders.dlq", "nobody", ""},

@@ -14,7 +14,7 @@ var PublishDigest = publishScript.digest
 func ScriptTexts() (texts []string) {
 	for _, s := range []*script{
 		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, deleteScript, statsScript, groupsScript, clockScript, declareScript,
-		hearScript, expireScript, indexScript, pauseScript,
+		hearScript, expireScript, indexScript, pauseScript, settleScript,
 	} {
 		texts = append(texts, s.text)
 	}
@@ -35,6 +35,9 @@ func ScriptName(digest string) string {
 
 // AckDigest is the digest of the script that acknowledges.
 var AckDigest = ackScript.digest
+
+// SettleDigest is the digest of the script by which an operator settles a message.
+var SettleDigest = settleScript.digest
 
 // TakeDigest is the digest of the script that takes redelivered messages.
 var TakeDigest = takeScript.digest

@@ -187,7 +187,7 @@ func request(kind conformance.Request) func([]byte) bool {
 	marks := map[conformance.Request][]string{
 		conformance.RequestPublish: {"\r\nxadd\r\n", redisstream.PublishDigest, "-- publish"},
 		conformance.RequestReceive: {"\r\nxreadgroup\r\n"},
-		conformance.RequestAck:     {"\r\nxack\r\n", redisstream.AckDigest, "-- ack"},
+		conformance.RequestAck:     {"\r\nxack\r\n", redisstream.AckDigest, "-- ack", redisstream.SettleDigest, "-- settle"},
 	}[kind]
 	return func(chunk []byte) bool {
 		for _, mark := range marks {

@@ -23,7 +23,7 @@ func newGroupsBury(drivers []backend.Driver) *cobra.Command {
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
 		b := bus.Backend()
 		all, err := presence.Processes(ctx, b)
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, backend.ErrDenied) {
+		if err != nil && len(all) == 0 && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, backend.ErrDenied) {
 			return err
 		}
 		if to == "" {

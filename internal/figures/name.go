@@ -48,7 +48,7 @@ func roleOf(name string) (r role, of string, number int) {
 	switch name {
 	case partition.OwnersTopic(of):
 		return isOwners, of, 0
-	case partition.NumberTopic(of), partition.MembersTopic(of):
+	case partition.NumberTopic(of), partition.MembersTopic(of), partition.FailedTopic(of):
 		return isInner, of, 0
 	}
 	return plain, name, 0

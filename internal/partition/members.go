@@ -105,7 +105,7 @@ func lastNotes(ctx context.Context, b backend.Backend, topic string) (map[string
 
 // Whole returns the topic whose inner topic has the given name; "": it is no inner topic.
 func Whole(name string) string {
-	for _, suffix := range []string{"." + shared, "." + shared + ".owners", "." + shared + ".members"} {
+	for _, suffix := range []string{"." + shared, "." + shared + ".owners", "." + shared + ".members", "." + shared + ".failed"} {
 		if topic, ok := strings.CutSuffix(name, suffix); ok {
 			return topic
 		}

@@ -102,6 +102,15 @@ var taking = []Saboteur{
 			return settle(position)
 		})
 	}},
+	{Name: "settles-and-denies", driver: true, Breaks: "a broker that does not answer has done nothing", sabotage: func(b *breakable) {
+		settles(b, func(_ context.Context, _, _, position string, settle settleFunc) (bool, error) {
+			had, err := settle(position)
+			if errors.Is(err, backend.ErrUnknownOutcome) {
+				err = backend.ErrUnavailable
+			}
+			return had, err
+		})
+	}},
 	{Name: "settles-ahead", Breaks: "a message can be settled before it is received", sabotage: func(b *breakable) {
 		settles(b, func(_ context.Context, _, _, position string, settle settleFunc) (bool, error) {
 			had, err := settle(position)

@@ -28,8 +28,12 @@ func (b *Broker) Client() *Client {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &Client{broker: b, line: newLine(), done: make(chan struct{})}
-	c.Verbs = verbs.Verbs{Of: b.store, Around: func(ctx context.Context, _, _ string, do func() error) error {
-		return c.call(ctx, "", do)
+	c.Verbs = verbs.Verbs{Of: b.store, Around: func(ctx context.Context, verb, _ string, do func() error) error {
+		kind := ""
+		if verb == "Settle" { // an acknowledgement too
+			kind = "ack"
+		}
+		return c.call(ctx, kind, do)
 	}}
 	b.clients = append(b.clients, c)
 	return c

@@ -45,6 +45,10 @@ var settlerLaws = []law.Law{
 		ID: "C106", Name: "settle-unknown", Promise: "to settle a message of a topic or group that does not exist is ErrGone",
 		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
 		Saboteurs: []string{"shrugs"}, Test: settleUnknown,
+	}, {
+		ID: "C107", Name: "settle-lost-reply", Promise: "an operator whose answer is lost is not told that nothing was changed, if the message was settled",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDropReply},
+		Saboteurs: []string{"settles-and-denies"}, Test: settleLostReply,
 	},
 }
 
@@ -107,7 +111,8 @@ func settleDelayed(e *law.Env) {
 	src := e.Attach("g")
 	e.PublishN(5)
 	ds := e.Receive(src, 5)
-	e.Must(e.Delay(src, e.Lease/2, ds...))
+	e.Must(e.Delay(src, e.Lease/2, ds[:3]...))
+	e.Must(e.Delay(src, 0, ds[3:]...)) // these are due
 	takeAway(e, ds[1], ds[3])
 	comes(e, src, "0000", "0002", "0004")
 }
@@ -195,4 +200,17 @@ func settleUnknown(e *law.Env) {
 	refuses(e, "in a topic that does not exist", "nowhere", "g", d.Position, backend.ErrGone)
 	refuses(e, "for a group that does not exist", law.Topic, "nobody", d.Position, backend.ErrGone)
 	e.Ack(src, d)
+}
+
+func settleLostReply(e *law.Env) {
+	src := e.Attach("g")
+	e.PublishN(1)
+	d := e.One(src)
+	e.DropReply(law.RequestAck)
+	_, err := e.Verbs().Settle(e.Context(), law.Topic, "g", d.Position)
+	again := e.ReceiveWithin(src, 1, e.Lease+e.Soon()+e.Grace)
+	if backend.NotStored(err) && len(again) == 0 {
+		e.Failf("Settle whose answer is lost: got error %v, which says that it had no effect, but the message does not come again", err)
+	}
+	e.Ack(src, again...)
 }
