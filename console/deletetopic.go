@@ -83,7 +83,7 @@ func (p *confirmPage) setUnread(ctx context.Context, c *console) error {
 	return err
 }
 
-// An unread is what is known of a topic that no group reads.
+// An unread tells of a topic that no group reads.
 type unread struct {
 	comes *tally
 	last  *row // nil: not known

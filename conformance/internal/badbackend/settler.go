@@ -48,7 +48,7 @@ var taking = []Saboteur{
 	{Name: "settles-every-group", Breaks: "a message that is settled is settled", sabotage: func(b *breakable) {
 		next := b.good
 		b.good = altered{good: next, settle: func(ctx context.Context, topic, group, position string) (bool, error) {
-			groups, _ := next.Groups(ctx, topic) //nolint:errcheck // the last call below has the same error
+			groups, _ := next.Groups(ctx, topic) // the last call below has the same error
 			for _, other := range groups {
 				next.Settle(ctx, topic, other, position) //nolint:errcheck // likewise
 			}

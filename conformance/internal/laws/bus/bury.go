@@ -89,8 +89,10 @@ func burySettled(e *buslaw.Env) {
 	e.AwaitDone(1, "g")
 	time.Sleep(e.Soon()) // the acknowledgement is stored
 	for _, b := range []deadletter.Burial{
-		{Topic: law.Topic, Group: "late", Position: at}, {Topic: law.Topic, Group: "g", Position: "x"},
-		{Topic: law.Topic, Group: "nobody", Position: at}, {Topic: "nowhere", Group: "g", Position: at},
+		{Topic: law.Topic, Group: "late", Position: at},
+		{Topic: law.Topic, Group: "g", Position: "x"},
+		{Topic: law.Topic, Group: "nobody", Position: at},
+		{Topic: "nowhere", Group: "g", Position: at},
 	} {
 		if _, err := letters(e).Bury(e.Context(), b); err == nil || errors.Is(err, errors.ErrUnsupported) {
 			e.Verb(err)
