@@ -1,5 +1,10 @@
 package ledger
 
+import (
+	"slices"
+	"strings"
+)
+
 // hasWork reports whether a worker may take Holds. A batch that is not full waits.
 func (x *crew) hasWork() bool {
 	l := x.ledger
@@ -82,15 +87,15 @@ func (x *crew) takeSlice(w *Worker) (hs []*Hold) {
 	l := x.ledger
 	n := l.sliceLen()
 	hs = w.room
-	lanes := w.lanes[:0]
+	next := followers{ledger: l, lanes: w.lanes[:0]}
 	for len(hs) < n {
-		if next := l.follower(lanes); next != nil {
-			f := next.queue[0]
+		if f := next.take(); f != nil {
 			l.stopsWaiting(f)
 			f.class = fresh
-			next.add(f)
+			f.lane.add(f)
 			l.start(f, w, len(hs))
 			hs = append(hs, f)
+			next.add(f.lane)
 			continue
 		}
 		h := l.pickAny()
@@ -105,38 +110,49 @@ func (x *crew) takeSlice(w *Worker) (hs []*Hold) {
 		if hs = append(hs, h); h.class == suspect {
 			break
 		}
-		if h.lane != nil && len(h.lane.queue) > 0 {
-			lanes = append(lanes, h.lane)
-		}
+		next.add(h.lane)
 	}
-	clear(lanes)
-	w.lanes = lanes
+	clear(next.lanes)
+	w.lanes = next.lanes
 	rotate(l.lines)
 	return hs
 }
 
-// follower returns the lane whose next message is to follow in a slice that has the messages
-// before it; nil: there is none, or a message that is ready comes before.
-func (x *crew) follower(lanes []*lane) (best *lane) {
-	l := x.ledger
-	for _, n := range lanes {
-		if len(n.queue) == 0 {
-			continue
-		}
-		f := n.queue[0]
-		if f.Due > l.Now || f.until <= l.Now || !n.mayRun(f) || l.classOf(f) != fresh {
-			continue
-		}
-		if best == nil || f.Delivery.Position < best.queue[0].Delivery.Position {
-			best = n
-		}
+// followers are the lanes whose next message may follow in a slice that has the messages before it,
+// in the order of these next messages.
+type followers struct {
+	ledger *Ledger
+	lanes  []*lane
+}
+
+// add adds the lane n, which may be nil, if its next message may follow now.
+func (s *followers) add(n *lane) {
+	if n == nil || len(n.queue) == 0 {
+		return
 	}
-	if best != nil {
-		if q := &best.source.line[fresh]; q.len() > 0 && q.first().Delivery.Position < best.queue[0].Delivery.Position {
-			return nil
-		}
+	l, f := s.ledger, n.queue[0]
+	if f.Due > l.Now || f.until <= l.Now || !n.mayRun(f) || l.classOf(f) != fresh {
+		return
 	}
-	return best
+	i, p := len(s.lanes), f.Delivery.Position
+	if i > 0 && s.lanes[i-1].queue[0].Delivery.Position > p { // rarely true
+		i, _ = slices.BinarySearchFunc(s.lanes, p, func(n *lane, p string) int { return strings.Compare(n.queue[0].Delivery.Position, p) })
+	}
+	s.lanes = slices.Insert(s.lanes, i, n)
+}
+
+// take takes the next message; nil: there is none, or a message that is ready comes before.
+func (s *followers) take() *Hold {
+	if len(s.lanes) == 0 {
+		return nil
+	}
+	n := s.lanes[0]
+	f := n.queue[0]
+	if q := &n.source.line[fresh]; q.len() > 0 && q.first().Delivery.Position < f.Delivery.Position {
+		return nil
+	}
+	s.lanes = slices.Delete(s.lanes, 0, 1)
+	return f
 }
 
 func (x *crew) sliceLen() int {
