@@ -96,13 +96,7 @@ func (s *Source) joinLane(h *Hold, n *lane) {
 			s.resolve(n.stubs[0])
 		}
 	}
-	i, held := slices.BinarySearchFunc(n.queue, h.Delivery.Position, func(q *Hold, p string) int { return strings.Compare(q.Delivery.Position, p) })
-	if held { // the message was delivered again, so that the delivery before is void
-		old := n.queue[i]
-		s.ledger.stopsWaiting(old)
-		old.state, old.lane = settling, nil
-		s.ledger.Release(old, LeaseLost(nil))
-	}
+	n.void(h.Delivery.Position)
 	if h.Delivery.Redelivered && n.head != nil && n.head.worker != nil { // it may be before one that has not begun
 		s.ledger.collect(n.head.worker)
 		if n.head != nil && n.head.worker != nil {
@@ -114,6 +108,22 @@ func (s *Source) joinLane(h *Hold, n *lane) {
 		s.ledger.leaveLine(head)
 		n.remove(head)
 		s.ledger.waits(head)
+	}
+}
+
+// void releases the Hold that waits in n with a position, if there is one: its message was delivered
+// again, so that the delivery before is void.
+func (n *lane) void(position string) {
+	last := len(n.queue) - 1
+	if last < 0 || n.queue[last].Delivery.Position < position { // nearly always true
+		return
+	}
+	i, held := slices.BinarySearchFunc(n.queue, position, func(q *Hold, p string) int { return strings.Compare(q.Delivery.Position, p) })
+	if held {
+		l, old := n.source.ledger, n.queue[i]
+		l.stopsWaiting(old)
+		old.state, old.lane = settling, nil
+		l.Release(old, LeaseLost(nil))
 	}
 }
 
