@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
@@ -74,33 +75,65 @@ func (b *Backend) acquire(name string, create bool) (*topic, error) {
 }
 
 // Publish implements [backend.Backend]. A Read or Receive of another goroutine sees all or
-// none of the stored messages that are of one topic and follow each other in msgs.
+// none of the stored messages of a topic.
 func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if err := ctx.Err(); err != nil {
 		return failed(fmt.Errorf("%w: %w", backend.ErrUnavailable, err), "publish")
 	}
+	order := byTopic(msgs)
+	at := func(i int) int {
+		if order == nil {
+			return i
+		}
+		return order[i]
+	}
 	records := make([]*record, 0, 8)
-	for _, m := range msgs {
-		r := &record{message: *m}
+	for i := range msgs {
+		r := &record{message: *msgs[at(i)]}
 		r.message.Once, r.message.OnceKey = false, ""
 		records = append(records, r)
 	}
-	own(len(msgs), func(i int) *backend.Message { return &records[i].message }) // without the lock of a topic
+	message := func(i int) *backend.Message { return &records[i].message }
+	own(len(msgs), message) // without the lock of a topic
+	if order != nil {
+		ownTexts(len(msgs), message)
+	}
 	var errs backend.BatchError
 	for i := 0; i < len(msgs); {
-		t, err := b.acquire(msgs[i].Topic, true)
+		t, err := b.acquire(records[i].message.Topic, true)
 		if err != nil {
-			errs.Set(i, len(msgs), failed(err, "publish", msgs[i].Topic))
+			errs.Set(at(i), len(msgs), failed(err, "publish", records[i].message.Topic))
 			i++
 			continue
 		}
-		for now := t.log.now(); i < len(msgs) && msgs[i].Topic == t.name; i++ {
+		for now := t.log.now(); i < len(msgs) && records[i].message.Topic == t.name; i++ {
 			records[i].stored = now
-			errs.Set(i, len(msgs), failed(t.store(msgs[i], records[i]), "publish", t.name))
+			errs.Set(at(i), len(msgs), failed(t.store(msgs[at(i)], records[i]), "publish", t.name))
 		}
 		t.unlock()
 	}
 	return backend.AsBatchError(errs)
+}
+
+// byTopic returns the places of msgs so that the messages of each topic are together, in their order; nil: they are
+// together in msgs. So a topic is locked once, and its messages get memory that is close together.
+func byTopic(msgs []*backend.Message) (order []int) {
+	if !slices.ContainsFunc(msgs, func(m *backend.Message) bool { return m.Topic != msgs[0].Topic }) {
+		return nil
+	}
+	topics, places := map[string]int{}, [][]int{}
+	for i, m := range msgs {
+		n, known := topics[m.Topic]
+		if !known {
+			n = len(places)
+			topics[m.Topic], places = n, append(places, nil)
+		}
+		places[n] = append(places[n], i)
+	}
+	if order = slices.Concat(places...); slices.IsSorted(order) {
+		return nil
+	}
+	return order
 }
 
 // Limits implements [backend.Limited].

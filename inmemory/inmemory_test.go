@@ -64,6 +64,37 @@ func ids(ds []backend.Delivery) (ids []string) {
 	return ids
 }
 
+// Publish stores the messages of each topic in their order, whatever the order of the topics is. Each message gets its
+// own position and error.
+func TestTopicsInTurns(t *testing.T) {
+	b := open(t, inmemory.Options{MaxBytes: 100})
+	one, two := attach(t, b, "one"), attach(t, b, "two")
+	batch := []*backend.Message{
+		{Topic: "orders", ID: "1", Key: "a", Headers: backend.Headers{{Name: "n", Value: "v1"}}},
+		{Topic: "bills", ID: "2"},
+		{Topic: "orders", ID: "3", Payload: make([]byte, 101)},
+		{Topic: "bills", ID: "4", Payload: make([]byte, 101)},
+		{Topic: "orders", ID: "5", Key: "b", Headers: backend.Headers{{Name: "n", Value: "v5"}}},
+	}
+	err := b.Publish(t.Context(), batch)
+	for i, want := range []error{nil, nil, backend.ErrTooLarge, backend.ErrTooLarge, nil} {
+		if got := backend.ErrorAt(err, i); !errors.Is(got, want) || (want == nil) != (got == nil) {
+			t.Errorf("message %d: got %v, want %v", i+1, got, want)
+		}
+	}
+	for _, s := range []backend.Source{one, two} {
+		ds := receive(t, s, 3)
+		if got, want := ids(ds), []string{"1", "5"}; !slices.Equal(got, want) {
+			t.Fatalf("got the messages %v, want %v", got, want)
+		}
+		for i, m := range []*backend.Message{batch[0], batch[4]} {
+			if d := ds[i]; d.Key != m.Key || d.Headers.Get("n") != m.Headers.Get("n") || d.Position != m.Position {
+				t.Errorf("message %s: got %+v, want %+v", m.ID, d.Message, *m)
+			}
+		}
+	}
+}
+
 // At a bound only the messages that do not fit are refused. Messages settled by all groups
 // free room at once.
 func TestBounds(t *testing.T) {

@@ -144,3 +144,24 @@ func own(n int, message func(i int) *backend.Message) {
 		m.Headers, m.Payload = headers, s.Payload(m.Payload)
 	}
 }
+
+// ownTexts copies the texts of each of n messages whose headers are own, so that texts of messages that follow each
+// other are together in memory. A processor reads them much faster than texts that are far apart.
+func ownTexts(n int, message func(i int) *backend.Message) {
+	var s slab.Slab
+	for i := range n {
+		m := message(i)
+		size := len(m.ID) + len(m.Key)
+		for j := range m.Headers {
+			size += len(m.Headers[j].Value)
+		}
+		s.Expect(0, 0, size)
+	}
+	for i := range n {
+		m := message(i)
+		m.ID, m.Key = s.Copy(m.ID), s.Copy(m.Key)
+		for j := range m.Headers {
+			m.Headers[j].Value = s.Copy(m.Headers[j].Value)
+		}
+	}
+}

@@ -96,6 +96,11 @@ func (s *Slab) Text(p []byte) string {
 	return all[len(all)-len(p):]
 }
 
+// Copy returns a copy of text.
+func (s *Slab) Copy(text string) string {
+	return s.Text(unsafe.Slice(unsafe.StringData(text), len(text)))
+}
+
 // Both returns a copy of p as text and as bytes in the same memory, for data that begins
 // with text and ends with bytes. The caller must use each byte of p as text or as bytes only.
 func (s *Slab) Both(p []byte) (text string, own []byte) {
