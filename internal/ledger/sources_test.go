@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,4 +112,25 @@ func TestRevokeConcernsOneSource(t *testing.T) {
 	next, _ := m.Take(w)
 	require.Equal(t, "1-0", next[0].Delivery.ID)
 	require.ElementsMatch(t, m.from, m.Holding())
+}
+
+// While messages are ready and few places are free, a fetcher waits, so that it reads many messages at once.
+func TestFewPlaces(t *testing.T) {
+	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100}, 2)
+	m.average = 1
+	w := m.NewWorker()
+	m.put(0, 60)
+	hs, _ := m.Take(w)
+	require.Len(t, hs, 60)
+	hs = slices.Clone(hs)
+	w.Succeeded(60)
+	m.Take(w)
+	m.put(1, 20) // the acknowledgements of the others are under way
+	m.Out = Effects{}
+	require.Zero(t, m.Wanted(m.from[0]), "20 are ready, 20 places are free")
+	for _, h := range hs[:40] {
+		m.Acked(h, m.Now)
+	}
+	require.Equal(t, 1, m.rooms(), "60 places are free")
+	require.NotZero(t, m.Wanted(m.from[0]))
 }
