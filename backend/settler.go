@@ -15,6 +15,11 @@ type Settler interface {
 	// knows of the Settle, which takes 10 seconds at most while the group is maintained there or receives no
 	// messages. The group gets the message again in neither case, unless ResetGroup lets it begin before the message.
 	Settle(ctx context.Context, topic, group, position string) (had bool, err error)
+
+	// Settled reports for each position whether the group has certainly settled the message, so that it does not
+	// get the message again, unless it is reset. It is false for a message that the group has or has not received yet, and if
+	// the backend cannot tell. After a Settle has returned, it is true for two minutes at least.
+	Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error)
 }
 
 // SettlerOf returns the Settler that b is or wraps. If there is none the error matches

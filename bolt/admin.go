@@ -214,3 +214,23 @@ func (b *Backend) Settle(ctx context.Context, topic, name, position string) (had
 	})
 	return had && err == nil, err
 }
+
+// Settled implements [backend.Settler].
+func (b *Backend) Settled(ctx context.Context, topic, name string, positions []string) (settled []bool, err error) {
+	settled = make([]bool, len(positions))
+	err = b.view(ctx, "ask what is settled in "+topic+"/"+name, func(t *txn) error {
+		g, err := t.find(topic, name)
+		if err != nil {
+			return err
+		}
+		for i, p := range positions {
+			offset, err := parsePosition(p)
+			if err != nil {
+				return err
+			}
+			settled[i] = offset < g.cursor && g.entry(offset).handout == 0
+		}
+		return nil
+	})
+	return settled, err
+}

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/deadletter"
@@ -137,9 +136,5 @@ func (c *changes) bury(ctx context.Context, j *job, o *order) (string, error) {
 	}
 	j.progress(1, "")
 	j.stored(b.Letters)
-	text := "the event is a dead letter in " + b.Letters + ", and group " + o.Group + " does not get it again"
-	if due := b.Failing.Due; time.Until(due) > 0 {
-		text += "; the later events of its key wait until " + when(due) + ", when its next attempt would have been due"
-	}
-	return text, nil
+	return "the event is a dead letter in " + b.Letters + ", and group " + o.Group + " does not get it again; later events of its key go on in about ten seconds", nil
 }

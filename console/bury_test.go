@@ -69,7 +69,7 @@ func TestBuryAFailingEvent(t *testing.T) {
 		require.EqualValues(t, 1, stats.Unacked, "nothing is changed yet")
 
 		p := h.submit(ask, "confirm", "why", "INC-7")
-		require.Regexp(t, "^the event is a dead letter in failed, and group billing does not get it again; the later events of its key wait until 2000-01-01 00:0[01]", p.byID("result"))
+		require.Equal(t, "the event is a dead letter in failed, and group billing does not get it again; later events of its key go on in about ten seconds", p.byID("result"))
 		l := letterIn(t, m, "failed")
 		require.Equal(t, 1, l.Attempts)
 		require.Contains(t, h.open(p.link("Dead letters of billing")).text, "the tax rate is missing; taken away")

@@ -49,9 +49,9 @@ var ErrSettled = errors.New("the group has settled the event")
 // Other groups do not notice. The reason of the letter is [eventbus.ReasonOperator]. A Redrive brings the event back.
 //
 // A run of the event that is under way is not stopped at once: the lease of its member is lost, which
-// ends the context of the run. If it succeeds before that, the event is handled and has a letter. An event
-// that waits for a retry holds back its key, if its group handles keys in order, until the retry would have been due. With
-// FailAll, the key does not count as failed, so its later events run.
+// ends the context of the run. If it succeeds before that, the event is handled and has a letter. Later
+// events of its key go on when their member has noticed, about five seconds later. With
+// FailAll, the key does not count as failed, so they run.
 //
 // If the error matches [ErrSettled], [backend.ErrGone], or an error class without an effect, nothing is changed. After
 // [backend.ErrUnknownOutcome] the letter may be stored, and the group may get the event too. Bury needs a backend with

@@ -242,6 +242,22 @@ func (b *Backend) Settle(_ context.Context, topic, name, position string) (had b
 	return had, err
 }
 
+// Settled implements [backend.Settler].
+func (b *Backend) Settled(_ context.Context, topic, name string, positions []string) (settled []bool, err error) {
+	settled = make([]bool, len(positions))
+	err = b.visit("ask what is settled in", topic, name, func(g *group) error {
+		for i, p := range positions {
+			offset, err := parsePosition(p)
+			if err != nil {
+				return err
+			}
+			settled[i] = offset < g.floor || offset < g.cursor() && g.entries[offset-g.floor] == nil
+		}
+		return nil
+	})
+	return settled, err
+}
+
 // visit calls f with the group while it holds the lock of the topic. If the topic or the
 // group is missing, visit returns ErrGone.
 func (b *Backend) visit(op, topic, name string, f func(*group) error) error {

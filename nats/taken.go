@@ -50,6 +50,31 @@ func (b *Backend) Settle(ctx context.Context, topic, group, position string) (ha
 	return err == nil, err
 }
 
+// Settled implements [backend.Settler]. It knows the messages below the acknowledgement floor of the
+// consumer, and the ones in the list.
+func (b *Backend) Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error) {
+	return run(ctx, b, "ask what is settled in", topic+"/"+group, harmless, func(ctx context.Context) ([]bool, error) {
+		var info jetstream.ConsumerInfo
+		if err := b.ask(ctx, consumerInfo(b.place(topic), group), nil, &info); err != nil {
+			return nil, err
+		}
+		listed := map[uint64]bool{}
+		for _, entry := range takenOf(&info) {
+			seq, _, _ := parseTaken(entry)
+			listed[seq] = true
+		}
+		settled := make([]bool, len(positions))
+		for i, p := range positions {
+			seq, err := parsePosition(p)
+			if err != nil {
+				return nil, err
+			}
+			settled[i] = seq <= info.AckFloor.Stream || listed[seq]
+		}
+		return settled, nil
+	})
+}
+
 // A taking is one Settle.
 type taking struct {
 	backend *Backend

@@ -240,3 +240,27 @@ func (b *Backend) Settle(ctx context.Context, topic, group, position string) (ha
 	}
 	return had, b.failure("settle in", topic+"/"+group, err)
 }
+
+// Settled implements [backend.Settler].
+func (b *Backend) Settled(ctx context.Context, topic, group string, positions []string) (settled []bool, err error) {
+	settled = make([]bool, 0, len(positions))
+	for part := range slices.Chunk(positions, maxFence) {
+		args := make([]any, 1, 1+len(part))
+		args[0] = group
+		for i := range part {
+			err = cmp.Or(err, checkPosition(part[i]))
+			args = append(args, part[i])
+		}
+		if err != nil {
+			break
+		}
+		c := b.run(ctx, settledScript, []string{b.streamKey(topic)}, args...)
+		for range c.array() {
+			settled = append(settled, c.integer() == 1)
+		}
+		if err = c.end(); err != nil {
+			break
+		}
+	}
+	return settled, b.failure("ask what is settled in", topic+"/"+group, err)
+}

@@ -14,7 +14,7 @@ var PublishDigest = publishScript.digest
 func ScriptTexts() (texts []string) {
 	for _, s := range []*script{
 		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, deleteScript, statsScript, groupsScript, clockScript, declareScript,
-		hearScript, expireScript, indexScript, pauseScript, settleScript,
+		hearScript, expireScript, indexScript, pauseScript, settleScript, settledScript,
 	} {
 		texts = append(texts, s.text)
 	}

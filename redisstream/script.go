@@ -39,6 +39,7 @@ var (
 	indexScript    = newScript("index")
 	pauseScript    = newScript("pause")
 	settleScript   = newScript("settle")
+	settledScript  = newScript("settled")
 )
 
 // newScript returns the script with this name. In its text, the file with/NAME.lua replaces

@@ -88,6 +88,15 @@ func (l *failing) forget(topic string, d *backend.Delivery) {
 	l.remove([2]string{topic, d.Position})
 }
 
+// settled drops events of topic that the group has settled without this member.
+func (l *failing) settled(topic string, positions []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range positions {
+		l.remove([2]string{topic, p})
+	}
+}
+
 // Failing returns the events that have failed here and wait for another attempt: the newest
 // failures, the newest first, and the number of all that are remembered. An event that is
 // due for longer than a lease is left out, because another member has it, or had it.

@@ -105,6 +105,7 @@ type Subscription struct {
 	turns  *turns // nil: there is one topic
 	keeper keeper
 	owner  owner
+	freer  freer
 
 	ctx      context.Context // done after a drain has begun
 	stop     context.CancelCauseFunc
@@ -168,6 +169,7 @@ func (s *Subscription) start() {
 	s.status.enter(observer.Running, nil)
 	s.feeds.start()
 	s.owner.start()
+	s.freer.start(s)
 }
 
 // ErrNeedsExtender means that runs may last longer than a lease, and that the backend

@@ -110,3 +110,35 @@ func (s *Source) resolve(st *stub) {
 	n.stubs = slices.Delete(n.stubs, i, i+1)
 	st.lane = nil
 }
+
+// Barring returns at most most positions of messages that were given back to the source s, and behind which others of
+// their key wait.
+func (x *order) Barring(s *Source, most int) (positions []string) {
+	for _, n := range s.lanes {
+		for i := 0; i < len(n.stubs) && len(n.queue) > 0 && len(positions) < most; i++ {
+			positions = append(positions, n.stubs[i].position)
+		}
+	}
+	return positions
+}
+
+// SettledElsewhere records that the group has settled messages of s that were given back, so that they do not
+// come again.
+func (x *order) SettledElsewhere(s *Source, positions []string) {
+	var freed []*lane
+	for _, n := range s.lanes {
+		before := len(n.stubs)
+		for _, st := range slices.Clone(n.stubs) {
+			if slices.Contains(positions, st.position) {
+				s.resolve(st)
+			}
+		}
+		if len(n.stubs) < before {
+			freed = append(freed, n)
+		}
+	}
+	for _, n := range freed {
+		x.ledger.advance(n)
+	}
+	x.ledger.rouse()
+}

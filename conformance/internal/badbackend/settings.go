@@ -147,6 +147,7 @@ type altered struct {
 	pause       func(ctx context.Context, topic, group string, p backend.Pause) error
 	resume      func(ctx context.Context, topic, group string) error
 	settle      func(ctx context.Context, topic, group, position string) (bool, error)
+	settled     func(ctx context.Context, topic, group string, positions []string) ([]bool, error)
 }
 
 func (a altered) DeleteTopic(ctx context.Context, topic string) error {
@@ -189,6 +190,13 @@ func (a altered) Settle(ctx context.Context, topic, group, position string) (boo
 		return a.good.Settle(ctx, topic, group, position)
 	}
 	return a.settle(ctx, topic, group, position)
+}
+
+func (a altered) Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error) {
+	if a.settled == nil {
+		return a.good.Settled(ctx, topic, group, positions)
+	}
+	return a.settled(ctx, topic, group, positions)
 }
 
 // lasting has the saboteurs that break the promises about ephemeral groups.

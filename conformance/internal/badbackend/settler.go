@@ -102,6 +102,16 @@ var taking = []Saboteur{
 			return settle(position)
 		})
 	}},
+	{Name: "knows-nothing-settled", Breaks: "what a group has settled is its affair", sabotage: func(b *breakable) {
+		tellsSettled(b, func(settled []bool) { clear(settled) })
+	}},
+	{Name: "takes-all-for-settled", Breaks: "a message that a group does not hold now is settled", sabotage: func(b *breakable) {
+		tellsSettled(b, func(settled []bool) {
+			for i := range settled {
+				settled[i] = true
+			}
+		})
+	}},
 	{Name: "settles-and-denies", driver: true, Breaks: "a broker that does not answer has done nothing", sabotage: func(b *breakable) {
 		settles(b, func(_ context.Context, _, _, position string, settle settleFunc) (bool, error) {
 			had, err := settle(position)
@@ -130,6 +140,16 @@ func settles(b *breakable, replace func(ctx context.Context, topic, group, posit
 	next := b.good
 	b.good = altered{good: next, settle: func(ctx context.Context, topic, group, position string) (bool, error) {
 		return replace(ctx, topic, group, position, func(position string) (bool, error) { return next.Settle(ctx, topic, group, position) })
+	}}
+}
+
+// tellsSettled lets a saboteur change each answer of Settled.
+func tellsSettled(b *breakable, change func(settled []bool)) {
+	next := b.good
+	b.good = altered{good: next, settled: func(ctx context.Context, topic, group string, positions []string) ([]bool, error) {
+		settled, err := next.Settled(ctx, topic, group, positions)
+		change(settled)
+		return settled, err
 	}}
 }
 

@@ -205,6 +205,11 @@ func (a shrugging) Settle(ctx context.Context, topic, group, position string) (b
 	return had, shrug(err)
 }
 
+func (a shrugging) Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error) {
+	settled, err := a.good.Settled(ctx, topic, group, positions)
+	return settled, shrug(err)
+}
+
 func (a shrugging) DeleteGroup(ctx context.Context, topic, group string) error {
 	return shrug(a.good.DeleteGroup(ctx, topic, group))
 }

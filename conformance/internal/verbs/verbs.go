@@ -151,3 +151,10 @@ func (v Verbs) Settle(ctx context.Context, topic, group, position string) (had b
 		return as[backend.Settler](v).Settle(ctx, topic, group, position)
 	})
 }
+
+// Settled implements [backend.Settler].
+func (v Verbs) Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error) {
+	return ask(ctx, v, "Settled", topic+"/"+group, func() ([]bool, error) {
+		return as[backend.Settler](v).Settled(ctx, topic, group, positions)
+	})
+}

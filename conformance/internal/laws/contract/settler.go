@@ -49,6 +49,10 @@ var settlerLaws = []law.Law{
 		ID: "C107", Name: "settle-lost-reply", Promise: "an operator whose answer is lost is not told that nothing was changed, if the message was settled",
 		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDropReply},
 		Saboteurs: []string{"settles-and-denies"}, Test: settleLostReply,
+	}, {
+		ID: "C108", Name: "settled", Promise: "Settled is true for a message that an operator has settled, and false for one that is held, delayed, due again, or was never received",
+		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer},
+		Saboteurs: []string{"knows-nothing-settled", "takes-all-for-settled"}, Test: tellSettled,
 	},
 }
 
@@ -199,6 +203,10 @@ func settleUnknown(e *law.Env) {
 	d := e.One(src)
 	refuses(e, "in a topic that does not exist", "nowhere", "g", d.Position, backend.ErrGone)
 	refuses(e, "for a group that does not exist", law.Topic, "nobody", d.Position, backend.ErrGone)
+	for _, of := range [][2]string{{"nowhere", "g"}, {law.Topic, "nobody"}} {
+		_, err := e.Verbs().Settled(e.Context(), of[0], of[1], []string{d.Position})
+		e.Is("Settled", claimed(e, err), backend.ErrGone)
+	}
 	e.Ack(src, d)
 }
 
@@ -213,4 +221,31 @@ func settleLostReply(e *law.Env) {
 		e.Failf("Settle whose answer is lost: got error %v, which says that it had no effect, but the message does not come again", err)
 	}
 	e.Ack(src, again...)
+}
+
+func tellSettled(e *law.Env) {
+	src := e.AttachAs(backend.Config{Group: "g", Lease: 10 * e.Lease})
+	e.PublishN(6)
+	ds := e.Receive(src, 6)
+	e.Must(e.Delay(src, 10*e.Lease, ds[2:4]...))
+	e.Must(e.Delay(src, 0, ds[4:]...))
+	next := e.Publish(&backend.Message{ID: "next"})[0]
+	takeAway(e, ds[1], ds[3], ds[5])
+	tells := func(v verbs.Verbs, want ...bool) {
+		e.Helper()
+		got, err := v.Settled(e.Context(), law.Topic, "g", []string{
+			ds[0].Position, ds[1].Position, ds[2].Position, ds[3].Position, ds[4].Position, ds[5].Position, next.Position,
+		})
+		e.Must(claimed(e, err))
+		if !slices.Equal(got, want) {
+			e.Failf("Settled of messages that are held, delayed, due and never received, each second one settled: got %v, want %v", got, want)
+		}
+	}
+	for _, v := range []verbs.Verbs{e.Verbs(), operator(e)} {
+		tells(v, false, true, false, true, false, true, false)
+	}
+	none, err := e.Verbs().Settled(e.Context(), law.Topic, "g", nil)
+	if e.Must(claimed(e, err)); len(none) > 0 {
+		e.Failf("Settled of no message: got %v", none)
+	}
 }
