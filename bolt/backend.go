@@ -152,7 +152,7 @@ func (b *Backend) Close() error {
 
 // update runs f in a transaction that may write. f may run twice, so it sets all its results.
 func (b *Backend) update(ctx context.Context, op string, f func(*txn) error) error {
-	if b.isClosed() {
+	if isClosed(b) {
 		return failed(op, backend.ErrClosed)
 	}
 	return failed(op, b.store.update(ctx, f))
@@ -160,13 +160,13 @@ func (b *Backend) update(ctx context.Context, op string, f func(*txn) error) err
 
 // view runs f in a transaction that only reads.
 func (b *Backend) view(ctx context.Context, op string, f func(*txn) error) error {
-	if b.isClosed() {
+	if isClosed(b) {
 		return failed(op, backend.ErrClosed)
 	}
 	return failed(op, b.store.view(ctx, f))
 }
 
-func (b *Backend) isClosed() bool {
+func isClosed(b *Backend) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.closed

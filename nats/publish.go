@@ -25,7 +25,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	defer cancel()
 	errs := make([]error, 0, len(msgs))
 	for some := range slices.Chunk(msgs, requestRoom) {
-		errs = append(errs, b.publish(ctx, some)...)
+		errs = append(errs, publish(ctx, b, some)...)
 	}
 	for i, err := range errs {
 		errs[i] = failure(b.closed.Load(), "publish", msgs[i].Topic, err)
@@ -45,7 +45,7 @@ var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backen
 // that failed with errTwin is sent again, until the outcome of its twin is known, for at
 // most 5 seconds (const answer). A message that the server refused because of a bound of its
 // stream is sent again once, if room can be made.
-func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error {
+func publish(ctx context.Context, b *Backend, msgs []*backend.Message) []error {
 	errs := make([]error, len(msgs))
 	places := b.ensureAll(ctx, msgs, errs)
 	r, err := b.requester(ctx)

@@ -96,7 +96,7 @@ func (b *broker) eachServer(ctx context.Context, f func(context.Context, *redis.
 // inspect asks one server. It refuses a server with an unsuitable version or eviction
 // policy. It notes a warning if the server has no append-only file, may forget marks, or
 // does not tell its settings to the client.
-func (b *Backend) inspect(ctx context.Context, node *redis.Client) error {
+func inspect(ctx context.Context, b *Backend, node *redis.Client) error {
 	info, err := infoOf(ctx, node)
 	if err != nil {
 		return err

@@ -39,6 +39,7 @@ func TestBuryFreesTheKey(t *testing.T) {
 			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: fmt.Sprint(i), Key: "k"}))
 		}
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		require.Equal(t, []string{"0"}, handled)
 		letters, err := deadletter.Open(bus.Backend(), "orders.dlq")
 		require.NoError(t, err)
@@ -51,6 +52,7 @@ func TestBuryFreesTheKey(t *testing.T) {
 		require.Empty(t, failing)
 		require.Zero(t, n)
 		time.Sleep(2 * time.Hour)
+		synctest.Wait()
 		require.Len(t, handled, 3)
 	})
 }
