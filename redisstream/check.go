@@ -47,13 +47,13 @@ func (i *inspection) topic(ctx context.Context, stream string) error {
 
 // server inspects one server.
 func (i *inspection) server(ctx context.Context, node *redis.Client) error {
-	return i.wire.do(ctx, func(ctx context.Context) error { return i.backend.inspect(ctx, node) })
+	return i.wire.do(ctx, func(ctx context.Context) error { return inspect(ctx, i.backend, node) })
 }
 
 // checkServers inspects all servers. It accepts servers that do not answer if another one
 // does: their topics fail, and the first use of such a server inspects it.
 func (b *Backend) checkServers(ctx context.Context) error {
-	nodes, errs, err := b.eachServer(ctx, b.inspect)
+	nodes, errs, err := b.eachServer(ctx, func(ctx context.Context, node *redis.Client) error { return inspect(ctx, b, node) })
 	if err != nil {
 		return classOf(ctx, err, false)
 	}
