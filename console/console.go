@@ -7,7 +7,8 @@
 // pages.
 //
 // The pages only read, unless [Options].Allow is set. With it, visitors redrive, edit and discard dead
-// letters, and pause, resume, reset and delete groups, as far as Allow permits each [Action].
+// letters, make an event of a group a dead letter, pause, resume, reset and delete groups, and delete
+// topics that no group reads, as far as Allow permits each [Action].
 //
 // However many browsers are open, the backend is asked once for the figures, and not at all while
 // nobody looks. Each request reads a bounded part of a topic. If the broker does not answer, the
