@@ -90,7 +90,7 @@ func newShop(t *testing.T, b backend.Backend, pace time.Duration) *shop {
 		}
 		return nil
 	})
-	s.subscribe("shipping", eventbus.SubscribeOptions{MaxInFlight: 1}, func(ctx context.Context, _ *eventbus.Delivery) error {
+	s.subscribe("shipping", eventbus.SubscribeOptions{MaxInFlight: 1, Timeout: -1}, func(ctx context.Context, _ *eventbus.Delivery) error {
 		return s.wait(ctx, s.pace)
 	})
 	s.subscribe("mail", eventbus.SubscribeOptions{MaxInFlight: 1, Timeout: -1}, func(ctx context.Context, d *eventbus.Delivery) error {
