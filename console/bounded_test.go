@@ -50,6 +50,44 @@ func (h *hanging) Read(ctx context.Context, topic string, from backend.Start, mo
 	return ms, h.hang(ctx, "read", err)
 }
 
+// A slow backend takes a while for each page of events.
+type slow struct {
+	*meter
+	page time.Duration
+}
+
+func (s *slow) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
+	select {
+	case <-time.After(s.page):
+		return s.meter.Read(ctx, topic, from, most)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A request of a slow backend ends with the events that were read in its time, and is continued.
+func TestReadingASlowBackend(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *meter) {
+		numbered(t, m, "orders", 3000)
+		v := visit(t, &slow{m, 1900 * time.Millisecond}, console.Options{})
+		began := time.Now()
+		p := v.page("topic?name=orders&key=key3&type=type0")
+		require.Less(t, time.Since(began), 8*time.Second)
+		require.NotEmpty(t, p.link("Continue the search"))
+		var got []string
+		for i := 3; i < 3000; i += 21 {
+			got = append(got, fmt.Sprint("e-", i))
+		}
+		require.Equal(t, got, walk(v, "topic?name=orders&key=key3&type=type0", "Continue the search"))
+	})
+	inBubble(t, func(t *testing.T, m *meter) {
+		numbered(t, m, "orders", 100)
+		v := visit(t, &slow{m, 3500 * time.Millisecond}, console.Options{Timeout: 4 * time.Second})
+		require.Equal(t, "e-0", v.page("topic?name=orders&order=oldest").ids()[0])
+		require.Len(t, walk(v, "topic?name=orders&order=oldest", "Newer events"), 100)
+	})
+}
+
 // A call that hangs counts as a broker that is away: the change goes on when calls return again, and
 // stores no event twice.
 func TestJobThroughACallThatHangs(t *testing.T) {

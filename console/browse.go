@@ -16,6 +16,7 @@ const (
 	mostCalls = 150
 	mostRead  = 5000 // events that a request reads
 	mostBytes = 128 << 20
+	lastPage  = readTime / 4 // the time that is left when the last page begins
 
 	// stepBytes is about the most that one step of the search for the newest events reads, so that there
 	// can be many steps.
@@ -31,8 +32,13 @@ type browser struct {
 	left    pages.Bounds
 }
 
-func (r *readings) browse(topic string) *browser {
-	return &browser{r.backend, topic, r.redact, r.timeout, pages.Bounds{Calls: mostCalls, Events: mostRead, Bytes: mostBytes}}
+// browse returns a browser of a topic, whose time ends soon before the deadline of ctx.
+func (r *readings) browse(ctx context.Context, topic string) *browser {
+	left := pages.Bounds{Calls: mostCalls, Events: mostRead, Bytes: mostBytes}
+	if end, ok := ctx.Deadline(); ok {
+		left.Until = end.Add(-lastPage)
+	}
+	return &browser{r.backend, topic, r.redact, r.timeout, left}
 }
 
 func (b *browser) reader(from backend.Start) *pages.Reader {
@@ -43,7 +49,7 @@ func (b *browser) reader(from backend.Start) *pages.Reader {
 type stretch struct {
 	rows  []row
 	bytes int64 // of their events
-	full  bool  // it has as many rows or bytes as were asked for, and there are more behind
+	full  bool  // it has as many rows or bytes as were asked for or allowed, and there are more behind
 }
 
 // enough reports whether there are want rows, or so many bytes that fewer make a page.
@@ -58,6 +64,7 @@ func (b *browser) forward(ctx context.Context, from backend.Start, until string,
 	for {
 		ms, err := read.Next(ctx, most+1-len(s.rows))
 		if err != nil || len(ms) == 0 {
+			s.full = errors.Is(err, pages.ErrSpent)
 			return s, err
 		}
 		for i := range ms {

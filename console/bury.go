@@ -102,7 +102,7 @@ func (p *confirmPage) setBurial(ctx context.Context, c *console) (err error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := c.browse(b.Topic).at(ctx, backend.StartEarliest, o.Place)
+		m, err := c.browse(ctx, b.Topic).at(ctx, backend.StartEarliest, o.Place)
 		if err != nil {
 			return nil, err
 		}

@@ -105,7 +105,7 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 		o.before = time.Now().UTC() // a letter of a later failure is none that the visitor has seen
 	}
 	key := strings.Join([]string{"count", o.Topic, string(o.from), o.Place, o.seen, o.search.values().Encode()}, "\x00")
-	p.Tally, err = reading(ctx, c.readings, key, func(ctx context.Context) (*tally, error) { return c.browse(o.Topic).count(ctx, o) })
+	p.Tally, err = reading(ctx, c.readings, key, func(ctx context.Context) (*tally, error) { return c.browse(ctx, o.Topic).count(ctx, o) })
 	if err != nil {
 		return err
 	}
@@ -122,9 +122,9 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 
 // behind counts the events of topics from a place on, within the bounds of a request.
 func (r *readings) behind(ctx context.Context, topics []string, from backend.Start) (*tally, error) {
-	t, left := new(tally), r.browse("").left
+	t, left := new(tally), r.browse(ctx, "").left
 	for _, topic := range topics {
-		b := r.browse(topic)
+		b := r.browse(ctx, topic)
 		b.left = left
 		read := b.reader(from)
 		for {

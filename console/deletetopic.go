@@ -63,18 +63,15 @@ func (p *confirmPage) setUnread(ctx context.Context, c *console) error {
 		if err := c.changes.checkUnread(ctx, topic); err != nil {
 			return nil, err
 		}
-		comes, err := c.behind(ctx, []string{topic}, backend.StartEarliest)
-		if err != nil {
-			return nil, err
-		}
-		u := &unread{comes: comes}
-		rows, _, err := c.browse(topic).newest(ctx, "", 1)
+		u := new(unread)
+		rows, _, err := c.browse(ctx, topic).newest(ctx, "", 1)
 		if len(rows) > 0 {
 			u.last = &rows[0]
 		}
-		if errors.Is(err, pages.ErrSpent) {
-			err = nil // it is not shown
+		if err != nil && !errors.Is(err, pages.ErrSpent) { // then the last event is not shown
+			return nil, err
 		}
+		u.comes, err = c.behind(ctx, []string{topic}, backend.StartEarliest)
 		return u, err
 	})
 	if err == nil {

@@ -98,7 +98,7 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := reading(r.Context(), c.readings, "edit\x01"+o.Topic+"\x01"+string(o.from)+"\x01"+o.Place, func(ctx context.Context) (*editPage, error) {
-		m, err := c.browse(o.Topic).at(ctx, o.from, o.Place)
+		m, err := c.browse(ctx, o.Topic).at(ctx, o.from, o.Place)
 		if err != nil {
 			return nil, err
 		}

@@ -68,7 +68,7 @@ func (c *console) event(w http.ResponseWriter, r *http.Request) {
 	f := form(q.Get("as"))
 	key := strings.Join([]string{topic, string(from), q.Get("at"), string(f)}, "\x01")
 	body, err := reading(r.Context(), c.readings, key, func(ctx context.Context) (*eventPage, error) {
-		m, err := c.browse(topic).at(ctx, from, q.Get("at"))
+		m, err := c.browse(ctx, topic).at(ctx, from, q.Get("at"))
 		if err != nil {
 			return nil, err
 		}

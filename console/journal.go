@@ -150,7 +150,7 @@ func (r *readings) recordsOf(ctx context.Context, topic string) ([]record, error
 	}
 	return reading(ctx, r, "lifecycle\x00"+topic, func(ctx context.Context) (records []record, err error) {
 		err = r.journals.use(ctx, log, func(j *journal) error {
-			err := j.step(ctx, r.browse(log))
+			err := j.step(ctx, r.browse(ctx, log))
 			records = slices.Clone(j.records)
 			return err
 		})

@@ -93,7 +93,7 @@ func failureOf(err error) (int, failure) {
 		f.Hint = "This backend cannot do that."
 		return http.StatusNotImplemented, f
 	case errors.Is(err, pages.ErrSpent):
-		f.Hint = "This request would read too many events, or too large ones. Browse the oldest events first, or from a time."
+		f.Hint = "This request would read too many events, too large ones, or for too long. Browse the oldest events first, or from a time."
 		return http.StatusServiceUnavailable, f
 	case errors.Is(err, backend.ErrDenied):
 		f.Hint = "The broker does not allow this user to read here."

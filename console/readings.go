@@ -25,7 +25,7 @@ type readings struct {
 
 const (
 	readAtOnce = 4               // requests that read events
-	readTime   = 8 * time.Second // for one of them
+	readTime   = 8 * time.Second // for one of them, and before it for its turn
 )
 
 func newReadings(b backend.Backend, o *Options) *readings {
@@ -39,16 +39,26 @@ func newReadings(b backend.Backend, o *Options) *readings {
 // call of f, and for a moment its result.
 func reading[T any](ctx context.Context, r *readings, key string, f func(context.Context) (T, error)) (T, error) {
 	v, err := r.shared.get(ctx, key, func(ctx context.Context) (any, error) {
+		if err := r.turn(ctx); err != nil {
+			return nil, err
+		}
+		defer func() { <-r.turns }()
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
-		select {
-		case r.turns <- struct{}{}:
-			defer func() { <-r.turns }()
-		case <-ctx.Done():
-			return nil, fmt.Errorf("too many requests read events now: %w", backend.ErrUnavailable)
-		}
 		return f(ctx)
 	})
 	result, _ := v.(T)
 	return result, err
+}
+
+// turn waits until fewer than readAtOnce requests read events.
+func (r *readings) turn(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	select {
+	case r.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("too many requests read events now: %w", backend.ErrUnavailable)
+	}
 }

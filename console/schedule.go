@@ -61,10 +61,10 @@ func (r *readings) planOf(ctx context.Context, topic string) (*plan, error) {
 	return reading(ctx, r, "schedule\x00"+topic, func(ctx context.Context) (p *plan, err error) {
 		err = r.schedules.use(ctx, topic, func(s *schedule) error {
 			log := later.Topic(topic)
-			if err := s.step(ctx, r.browse(log), topic); err != nil {
+			if err := s.step(ctx, r.browse(ctx, log), topic); err != nil {
 				return err
 			}
-			p, err = s.plan(ctx, r.browse(log), topic)
+			p, err = s.plan(ctx, r.browse(ctx, log), topic)
 			return err
 		})
 		return p, err

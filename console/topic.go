@@ -151,7 +151,7 @@ func since(text string) (backend.Start, bool) {
 
 // fill reads events, and sets the rows and the links of e.
 func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.Start, before string) error {
-	b := c.browse(e.Source)
+	b := c.browse(ctx, e.Source)
 	switch {
 	case e.Found:
 		f, err := b.find(ctx, &e.Search, from)
@@ -168,7 +168,7 @@ func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.
 		}
 	case e.Oldest:
 		s, err := b.forward(ctx, from, "", pageRows, mostBytes)
-		if err != nil {
+		if err = spentUnless(err, s); err != nil {
 			return err
 		}
 		e.Rows = s.rows

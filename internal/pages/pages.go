@@ -13,9 +13,10 @@ import (
 // Bounds bound all pages of a [Reader] together. A Reader may exceed Bytes by one page. Several
 // Readers of one topic may share Bounds, one after another, and know then how large its events are.
 type Bounds struct {
-	Calls  int   // of Read
-	Events int   // that Read returns
-	Bytes  int64 // of these events
+	Calls  int       // of Read
+	Events int       // that Read returns
+	Bytes  int64     // of these events
+	Until  time.Time // after which no page begins but the first one; zero: none
 
 	read  int   // events that were read
 	bytes int64 // of these
@@ -46,7 +47,7 @@ const (
 // continues at the same place. A panic of the driver becomes an error.
 func (r *Reader) Next(ctx context.Context, most int) (ms []backend.Message, err error) {
 	b := r.Bounds
-	if b.Calls < 1 || b.Events < 1 || b.Bytes < 1 {
+	if b.Calls < 1 || b.Events < 1 || b.Bytes < 1 || b.late() {
 		return nil, ErrSpent
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
@@ -71,6 +72,9 @@ func (r *Reader) Next(ctx context.Context, most int) (ms []backend.Message, err 
 	}
 	return ms, nil
 }
+
+// late reports whether the time for further pages is over.
+func (b *Bounds) late() bool { return b.read > 0 && !b.Until.IsZero() && time.Now().After(b.Until) }
 
 // size returns how many events the next page may have.
 func (b *Bounds) size() int {

@@ -77,6 +77,7 @@ func TestEachBoundEndsTheReading(t *testing.T) {
 		{"calls", pages.Bounds{Calls: 2, Events: 1000, Bytes: 1 << 30}, 20, 20},
 		{"events", pages.Bounds{Calls: 100, Events: 33, Bytes: 1 << 30}, 33, 33},
 		{"bytes", pages.Bounds{Calls: 100, Events: 1000, Bytes: 10 << 10}, 10, 90},
+		{"time", pages.Bounds{Calls: 100, Events: 1000, Bytes: 1 << 30, Until: time.Now().Add(-time.Second)}, 4, 4},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			ids, err := readAll(t, filled(t, 300, 1<<10), &row.bounds)
