@@ -51,7 +51,7 @@ func newDLQ(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 // reasons are the reasons that a dead letter can have.
 var reasons = []string{
 	eventbus.ReasonPermanent, eventbus.ReasonExhausted, eventbus.ReasonKeyFailed, eventbus.ReasonUnreadable,
-	eventbus.ReasonNoVerdict, eventbus.ReasonExpired, eventbus.ReasonTooLarge, eventbus.ReasonOnReceive,
+	eventbus.ReasonNoVerdict, eventbus.ReasonExpired, eventbus.ReasonTooLarge, eventbus.ReasonOnReceive, eventbus.ReasonOperator,
 }
 
 // command adds the shared flags to a command that calls do with the letters of a topic.
