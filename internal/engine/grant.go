@@ -98,6 +98,9 @@ func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 		n = f.reserve(own, n)
 	}
 	granted, err := f.acquire(ctx, n)
+	if granted.Messages == 0 && own != nil {
+		f.unread(f.attachment.Load())
+	}
 	if err == nil {
 		f.sub.status.clear(limited, nil)
 		f.sub.status.clear(noPlace, nil)
@@ -117,7 +120,7 @@ func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	return granted
 }
 
-// unread frees the room that reserve has reserved for a Receive without deliveries.
+// unread frees the room that reserve has reserved for a Receive without deliveries, or for none.
 func (f *fetcher) unread(a *attachment) {
 	b := &f.sub.book
 	b.lock()

@@ -196,6 +196,7 @@ func (x *leasing) Release(h *Hold, err error) {
 		return
 	}
 	first := h.lane != nil // the next message of its key may be ready now
+	few := l.few(l.asked)
 	h.leave()
 	if h.trusted {
 		h.trusted = false
@@ -209,7 +210,9 @@ func (x *leasing) Release(h *Hold, err error) {
 	l.held[h.index].index = h.index
 	l.held[last] = nil
 	l.held = l.held[:last]
-	if l.Out.Freed.Bytes += int64(h.size); !h.parked {
+	if l.Out.Freed.Bytes += int64(h.size); h.parked {
+		l.placeless--
+	} else {
 		l.Out.Freed.Settled++
 	}
 	l.releases(h, err)
@@ -217,10 +220,22 @@ func (x *leasing) Release(h *Hold, err error) {
 	if err != nil {
 		h.Source.remember(h).due(h.until)
 	}
-	if l.room(h.Source); first {
+	if few && !l.few(l.asked) {
+		l.roomForAll()
+	} else {
+		l.room(h.Source)
+	}
+	if first {
 		l.rouse()
 	}
 	l.recycle(h)
+}
+
+// few reports whether few places are free, besides those for which asked messages may come.
+func (x *leasing) few(asked int) bool {
+	l := x.ledger
+	places := l.MaxInFlight - (len(l.held) - l.placeless) - asked
+	return places < (l.MaxInFlight-l.Concurrency*max(l.Batch.Size, 1))/4 // of the places that running handlers leave
 }
 
 // give takes h from the worker that has it.

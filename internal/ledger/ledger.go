@@ -99,6 +99,7 @@ type Ledger struct {
 
 	blocked     int // waiting Holds that have a place, see park
 	parked      int // waiting Holds without a place
+	placeless   int // Holds without a place, even if they no longer wait
 	parkedBytes int64
 	chasing     int           // overflows that are given back without a delay; nothing is read meanwhile
 	crowded     bool          // nothing is read until fewer Holds are parked

@@ -76,6 +76,7 @@ func (x *order) park(h *Hold) {
 		h.lane.placed--
 	}
 	h.parked = true
+	l.placeless++
 	l.parks(h, 1)
 	l.Out.Freed.Settled++ // its bytes are released with it
 	if !l.crowded && l.isCrowded() && (!h.Source.Refunds || h.lane == nil || h.lane.head != nil && h.lane.head.Attempt == 1) {

@@ -15,7 +15,7 @@ func (x *intake) Read(took time.Duration) {
 }
 
 // Wanted returns how many messages the fetcher of s may ask for. If it is 0, an effect Room
-// follows. While many Holds are ready, or some and few places are free, it is 0, so that reads are large.
+// follows. While many Holds are ready or asked for, or some and few places are free, it is 0, so that reads are large.
 func (x *intake) Wanted(s *Source) int {
 	l := x.ledger
 	n := l.wanted(s)
@@ -69,13 +69,11 @@ func (x *intake) wanted(s *Source) int {
 	free := (l.Concurrency - l.working) * size
 	asked := l.asked - s.asked
 	has := l.startable() + asked
-	if l.Order == Total && len(s.lanes) > 0 { // no other message can run
-		has, free = has+l.blocked+l.parked, free+l.working
+	if n := s.lanes[""]; n != nil && l.Order == Total { // no other message of s can run
+		has, free = has+n.placed+s.parked, free+l.working
 	}
 	ahead := l.ahead(s)
-	places := l.MaxInFlight - (len(l.held) - l.parked) - asked
-	few := places < (l.MaxInFlight-l.Concurrency*size)/4  // of the places that running handlers leave
-	if has >= free && (has > ahead/2 || has > 0 && few) { // workers take Holds, and then call roomForAll
+	if has >= free && (has > ahead/2 || has > 0 && l.few(asked)) { // Take, Put, Unread and Release call roomForAll
 		return least
 	}
 	return min(max(free+ahead-has, least)<<s.barren, maxRead)

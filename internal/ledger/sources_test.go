@@ -134,3 +134,49 @@ func TestFewPlaces(t *testing.T) {
 	require.Equal(t, 1, m.rooms(), "60 places are free")
 	require.NotZero(t, m.Wanted(m.from[0]))
 }
+
+// When places become free, the fetchers of all sources are woken.
+func TestFewPlacesOfOthers(t *testing.T) {
+	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100}, 3)
+	m.average = 1
+	w := m.NewWorker()
+	m.put(0, 60)
+	hs, _ := m.Take(w)
+	hs = slices.Clone(hs)
+	w.Succeeded(60)
+	m.Take(w)
+	m.put(1, 20)
+	m.Out = Effects{}
+	require.Zero(t, m.Wanted(m.from[2]))
+	for i, h := range hs[:40] {
+		m.Acked(h, m.Now)
+		require.Equal(t, i == 3, m.rooms() > 0, "%d places are free", 21+i)
+	}
+	require.NotZero(t, m.Wanted(m.from[2]))
+}
+
+// A message that was parked has no place, so that others have it.
+func TestUnparkedHasNoPlace(t *testing.T) {
+	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100, MaxParked: 1600}, 2)
+	m.average = 1
+	ds := make([]backend.Delivery, 100)
+	for i := range ds {
+		ds[i] = backend.Delivery{Message: backend.Message{Key: "k", Position: fmt.Sprintf("%05d", i)}, Attempt: 1}
+	}
+	m.Put(m.from[0], Receipt{Holds: m.Fill(m.from[0], ds), Asked: m.Now}) // 26 have a place
+	m.put(1, 30)
+	m.Take(m.NewWorker()) // some that were parked
+	require.NotZero(t, m.Wanted(m.from[1]))
+}
+
+// With Total, messages that wait for an earlier one of their topic take no room from another topic.
+func TestTotalOrderOfOthers(t *testing.T) {
+	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100, MaxParked: 100, Order: Total}, 2)
+	m.average = time.Hour
+	m.from[1].FailKeys("") // it has a lane
+	m.put(0, 5)
+	hs, _ := m.Take(m.NewWorker())
+	require.Len(t, hs, 1)
+	require.Zero(t, m.Wanted(m.from[0]), "four wait")
+	require.NotZero(t, m.Wanted(m.from[1]))
+}
