@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/lifecycle"
 )
 
 // A hanging backend does not answer calls with one name, until their context ends. It stores events
@@ -85,6 +86,16 @@ func TestReadingASlowBackend(t *testing.T) {
 		v := visit(t, &slow{m, 3500 * time.Millisecond}, console.Options{Timeout: 4 * time.Second})
 		require.Equal(t, "e-0", v.page("topic?name=orders&order=oldest").ids()[0])
 		require.Len(t, walk(v, "topic?name=orders&order=oldest", "Newer events"), 100)
+	})
+	inBubble(t, func(t *testing.T, m *meter) {
+		for i := range 400 {
+			note(t, m, lifecycle.Record{State: lifecycle.Completed, Group: "g", ID: fmt.Sprint("e-", i)})
+			time.Sleep(10 * time.Millisecond)
+		}
+		for page := 100 * time.Millisecond; page < 2*time.Second; page += 100 * time.Millisecond {
+			_, body := visit(t, &slow{m, page}, console.Options{}).answer("lifecycle?topic=orders")
+			require.NotContains(t, body, "There are no records", "%v for a page", page)
+		}
 	})
 }
 

@@ -51,6 +51,9 @@ func (j *journal) step(ctx context.Context, b *browser) error {
 		switch {
 		case errors.Is(err, pages.ErrSpent):
 			j.began = time.Time{}
+			if len(j.records) == 0 {
+				return err
+			}
 			return nil
 		case errors.Is(err, backend.ErrGone):
 			*j = journal{}
