@@ -69,8 +69,8 @@ func (x *intake) wanted(s *Source) int {
 	free := (l.Concurrency - l.working) * size
 	asked := l.asked - s.asked
 	has := l.startable() + asked
-	if n := s.lanes[""]; n != nil && l.Order == Total { // no other message of s can run
-		has, free = has+n.placed+s.parked, free+l.working
+	if l.Order == Total && s.lanes[""] != nil { // no other message of s can run
+		has, free = has+s.lanes[""].placed+s.parked, free+l.working
 	}
 	ahead := l.ahead(s)
 	if has >= free && (has > ahead/2 || has > 0 && l.few(asked)) { // Take, Put, Unread and Release call roomForAll
