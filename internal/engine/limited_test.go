@@ -166,6 +166,43 @@ func TestLimitedEndsWithoutEvents(t *testing.T) {
 	})
 }
 
+// A topic that gets no place from the limiter reserves no room meanwhile, which another topic needs.
+func TestNoRoomForReadsThatAreNotGranted(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		l := &doorLimiter{Limiter: limiter.MaxInFlight(100)}
+		s := r.sub(Config{Topics: []string{"t", "u"}, Limiter: l, Concurrency: 4, MaxInFlight: 100}, func(ctx context.Context, _ *Run) error {
+			sleep(ctx, time.Second)
+			return nil
+		})
+		ids := make([]string, 40)
+		for i := range ids {
+			ids[i] = fmt.Sprint(i)
+		}
+		r.publish(ids...)
+		r.pass(30 * time.Second) // all events that were received have been handled
+		state, _ := s.State()
+		require.Equal(r, observer.Limited, state)
+		require.Greater(r, s.feeds.byTopic["t"].fetcher.brought, 1)
+		require.Equal(r, s.feeds.byTopic["t"].fetcher.wanted(), s.feeds.byTopic["u"].fetcher.wanted())
+	})
+}
+
+// doorLimiter is a limiter that grants nothing after it has granted several places at once.
+type doorLimiter struct {
+	limiter.Limiter
+	shut atomic.Bool
+}
+
+func (l *doorLimiter) Acquire(ctx context.Context, n int) (limiter.Grant, error) {
+	if l.shut.Load() {
+		return limiter.Grant{}, &limiter.WaitError{Until: time.Now().Add(time.Minute)}
+	}
+	if n > 1 {
+		l.shut.Store(true)
+	}
+	return l.Limiter.Acquire(ctx, n)
+}
+
 // shutLimiter is a limiter that grants nothing before a moment.
 type shutLimiter struct {
 	limiter.Limiter
