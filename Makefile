@@ -37,14 +37,13 @@ test: brokers ## run every test with the race detector, in random order, on real
 	cd outbox && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
 	cd console/browser && EVENTBUS_REQUIRE_BROKERS=1 go test -shuffle=on -parallel 6 ./... # the race detector sees the console in its own tests
 
-lint: $(LINT) ## run the linters of .golangci.yml and scripts/words.sh; go.mod must be tidy
+lint: $(LINT) ## run the linters of .golangci.yml; go.mod must be tidy
 	$(LINT) run ./...
 	go mod tidy -diff
 	cd examples/cloudevents && ../../$(LINT) run ./... && go mod tidy -diff
 	cd examples/observability && ../../$(LINT) run ./... && go mod tidy -diff
 	cd outbox && ../$(LINT) run ./... && go mod tidy -diff
 	cd console/browser && ../../$(LINT) run ./... && go mod tidy -diff
-	@scripts/words.sh >/dev/null
 
 fmt: $(LINT) ## format the code
 	$(LINT) fmt ./...
