@@ -11,8 +11,8 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/moment"
 	"github.com/seed41896749/eventbus/internal/nearest"
+	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
@@ -225,7 +225,7 @@ func (*group) form() form { return words }
 type start eventbus.Start
 
 func (p *start) parse(s string, f *field) error {
-	if t, ok := moment.Parse(s, time.Now()); ok {
+	if t, ok := operator.Timestamp(s, time.Now()); ok {
 		*p = start(eventbus.StartAt(t))
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/pages"
 )
 
@@ -27,7 +27,7 @@ const (
 type browser struct {
 	backend backend.Backend
 	topic   string
-	redact  figures.Redact
+	redact  groupstats.Redact
 	timeout time.Duration
 	left    pages.Bounds
 }

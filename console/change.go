@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // The changes of a console are the part that writes. It has a goroutine for each job that runs.
 type changes struct {
 	backend backend.Backend
-	redact  figures.Redact
+	redact  groupstats.Redact
 	shared  *shared // results of readings, which a change makes old
-	sampler *figures.Sampler
+	sampler *groupstats.Sampler
 	allow   func(*http.Request, Action) error
 	name    func(*http.Request) string
 	logger  *slog.Logger
@@ -29,7 +29,7 @@ type changes struct {
 }
 
 // newChanges returns nil if no change is allowed.
-func newChanges(b backend.Backend, s *shared, f *figures.Sampler, o *Options) *changes {
+func newChanges(b backend.Backend, s *shared, f *groupstats.Sampler, o *Options) *changes {
 	if o.Allow == nil {
 		return nil
 	}

@@ -26,7 +26,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // Options are the settings of a [Handler]. The zero Options are ready to use. A zero duration is the
@@ -84,7 +84,7 @@ func (o Options) Check() error {
 type console struct {
 	*readings
 	traces  string // the TraceURL of the options
-	sampler *figures.Sampler
+	sampler *groupstats.Sampler
 	pages   map[string]*template.Template
 	version string   // of the assets, for their URLs
 	changes *changes // nil: the console only reads
@@ -106,7 +106,7 @@ func Handler(b backend.Backend, o Options) http.Handler {
 	}
 	c := &console{
 		readings: newReadings(b, &o), traces: o.TraceURL, pages: parsePages(),
-		sampler: figures.NewSampler(b, figures.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
+		sampler: groupstats.NewSampler(b, groupstats.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
 	}
 	c.changes = newChanges(b, c.shared, c.sampler, &o)
 	routes := map[string]http.HandlerFunc{

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/later"
 	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/pages"
@@ -41,7 +41,7 @@ func (c *changes) checkUnread(ctx context.Context, topic string) error {
 	if len(groups) > 0 {
 		return wrong("%s read %s: delete them first", plural(len(groups), "group"), topic)
 	}
-	if strings.HasSuffix(topic, figures.LettersSuffix) {
+	if strings.HasSuffix(topic, groupstats.LettersSuffix) {
 		return wrong("%s is a topic of dead letters: discard them", topic)
 	}
 	if t := c.sampler.Look(ctx).Topic(topic); t != nil && t.Letters != nil && (t.Letters.N > 0 || t.Letters.More) {

@@ -6,13 +6,13 @@ import (
 	"net/url"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // A groupPage is the page of one group.
 type groupPage struct {
-	Group *figures.Group
-	Topic *figures.Topic
+	Group *groupstats.Group
+	Topic *groupstats.Topic
 
 	Owners  *owners  // nil: the topic has no partitions
 	Retries *retries // nil: there is no such group
@@ -64,7 +64,7 @@ func (p *groupPage) Fields() url.Values {
 // pausedNow asks the backend whether a group is paused, because the figures may be some seconds old and a
 // visitor may have paused it since then. known is false if the group has partitions, which may differ, or
 // the backend does not tell.
-func (r *readings) pausedNow(ctx context.Context, t *figures.Topic, group string) (paused, known bool) {
+func (r *readings) pausedNow(ctx context.Context, t *groupstats.Topic, group string) (paused, known bool) {
 	pauser, ok := backend.As[backend.Pauser](r.backend)
 	if !ok || len(t.Partitions) > 0 {
 		return false, false

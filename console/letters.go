@@ -6,18 +6,18 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // A lettersPage is the page of the dead letters in one topic.
 type lettersPage struct {
 	Topic   string
-	Group   string           // only the classes of this group; empty: of all
-	Letters *figures.Letters // nil: not counted yet
-	Busy    bool             // letters of too many topics are counted
-	Events  *events          // letters of one class or of a search; nil: none are asked for
-	Form    events           // the fields of the search
-	Jobs    []*job           // that change the letters
+	Group   string              // only the classes of this group; empty: of all
+	Letters *groupstats.Letters // nil: not counted yet
+	Busy    bool                // letters of too many topics are counted
+	Events  *events             // letters of one class or of a search; nil: none are asked for
+	Form    events              // the fields of the search
+	Jobs    []*job              // that change the letters
 }
 
 func (c *console) letters(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func (c *console) letters(w http.ResponseWriter, r *http.Request) {
 // was counted.
 func (p *lettersPage) None() bool {
 	l := p.Letters
-	return !strings.HasSuffix(p.Topic, figures.LettersSuffix) && l != nil && p.Group == "" && l.N == 0 && !l.More && !l.Unknown
+	return !strings.HasSuffix(p.Topic, groupstats.LettersSuffix) && l != nil && p.Group == "" && l.N == 0 && !l.More && !l.Unknown
 }
 
 // Chosen says which letters a filter chooses, such as "with id 7"; empty: there is none. It leaves out the
@@ -105,7 +105,7 @@ func (p *lettersPage) Class() string {
 }
 
 // known returns how many letters match a search, if the counted letters tell it.
-func known(l *figures.Letters, s *search) (int, bool) {
+func known(l *groupstats.Letters, s *search) (int, bool) {
 	if l == nil || l.Unknown || l.More || l.Again || s.ID+s.Key+s.Type+s.Header+s.Value != "" {
 		return 0, false
 	}
@@ -143,6 +143,6 @@ func groupLettersURL(topic, group string) string {
 }
 
 // Further reports whether a class is of letters for which there is no class of their own.
-func (p *lettersPage) Further(c figures.Class) bool {
-	return c.Reason == figures.Further && c.Group == ""
+func (p *lettersPage) Further(c groupstats.Class) bool {
+	return c.Reason == groupstats.Further && c.Group == ""
 }

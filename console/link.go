@@ -5,7 +5,7 @@ import (
 	"net/url"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // All links are relative to the page, and have names in the query only.
@@ -19,7 +19,7 @@ func groupURL(topic, group string) string {
 func lettersURL(topic string) string { return "letters?" + url.Values{"topic": {topic}}.Encode() }
 
 // classURL returns the URL of the list of letters of one class.
-func classURL(topic string, k figures.Kind) string {
+func classURL(topic string, k groupstats.Kind) string {
 	v := (&search{Kind: &k}).values()
 	v.Set("topic", topic)
 	return "letters?" + v.Encode() + "#events"

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/later"
 )
 
@@ -20,11 +20,11 @@ type overview struct {
 	Query   string
 	Status  string
 	Chips   []chip
-	Groups  []*figures.Group
-	Lonely  []*figures.Topic // without a group
-	Planned []string         // the topics with scheduled or recurring events
-	Records []string         // the topics with lifecycle records about their events
-	Letters []*figures.Letters
+	Groups  []*groupstats.Group
+	Lonely  []*groupstats.Topic // without a group
+	Planned []string            // the topics with scheduled or recurring events
+	Records []string            // the topics with lifecycle records about their events
+	Letters []*groupstats.Letters
 	Empty   []string // the dead-letter topics that certainly have no letters
 	Found   int      // groups that match
 	Next    string   // URL of the next groups; empty: these are the last
@@ -34,7 +34,7 @@ type overview struct {
 
 // A chip is a status and the number of its groups.
 type chip struct {
-	Status  figures.Status
+	Status  groupstats.Status
 	N       int
 	URL     string
 	Current bool
@@ -48,9 +48,9 @@ func (c *console) overview(w http.ResponseWriter, r *http.Request) {
 	c.render(w, r, http.StatusOK, "overview", &page{Title: "Overview", Live: true, Figures: s, Body: o})
 }
 
-func newOverview(s *figures.Snapshot, query, status string, first int) *overview {
+func newOverview(s *groupstats.Snapshot, query, status string, first int) *overview {
 	o := &overview{Query: query, Status: status, Beyond: s.Beyond}
-	n := map[figures.Status]int{}
+	n := map[groupstats.Status]int{}
 	matches := func(texts ...string) bool {
 		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(strings.ToLower(t), strings.ToLower(query)) })
 	}
@@ -82,12 +82,12 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 			o.Groups = append(o.Groups, g)
 		}
 	}
-	for _, st := range figures.Statuses {
+	for _, st := range groupstats.Statuses {
 		if n[st] > 0 || st.String() == status {
 			o.Chips = append(o.Chips, chip{st, n[st], overviewURL(query, st.String(), 0), st.String() == status})
 		}
 	}
-	slices.SortStableFunc(o.Letters, func(a, b *figures.Letters) int { return -cmp.Compare(a.N, b.N) })
+	slices.SortStableFunc(o.Letters, func(a, b *groupstats.Letters) int { return -cmp.Compare(a.N, b.N) })
 	o.Found = len(o.Groups)
 	o.Groups = o.Groups[min(first, o.Found):]
 	if len(o.Groups) > mostGroups {
@@ -102,7 +102,7 @@ func newOverview(s *figures.Snapshot, query, status string, first int) *overview
 }
 
 // isUnread reports whether t is a topic of events that no group reads.
-func isUnread(t *figures.Topic) bool {
+func isUnread(t *groupstats.Topic) bool {
 	return len(t.Groups) == 0 && t.Letters == nil && (t.Exists || len(t.Partitions) > 0)
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -32,7 +32,7 @@ type notes struct {
 }
 
 // ownersOf returns the owners in a group, or nil for a topic without partitions.
-func (c *console) ownersOf(r *http.Request, t *figures.Topic, group string) *owners {
+func (c *console) ownersOf(r *http.Request, t *groupstats.Topic, group string) *owners {
 	if len(t.Partitions) == 0 {
 		return nil
 	}

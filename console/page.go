@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/pages"
 )
 
@@ -19,10 +19,10 @@ type page struct {
 	Version string // of the assets
 	Live    bool   // the script renews the parts that are live
 	Now     time.Time
-	Figures *figures.Snapshot // nil: the page has none
-	Permit  *permit           // nil: the page has no buttons
-	Changes bool              // the console has a list of changes
-	Name    string            // of the template
+	Figures *groupstats.Snapshot // nil: the page has none
+	Permit  *permit              // nil: the page has no buttons
+	Changes bool                 // the console has a list of changes
+	Name    string               // of the template
 	Body    any
 }
 
@@ -111,23 +111,23 @@ func failureOf(err error) (int, failure) {
 // A table is the data of the table of groups.
 type table struct {
 	Caption string
-	Groups  []*figures.Group
+	Groups  []*groupstats.Group
 	now     time.Time
 }
 
 // Table returns the data of a table of groups.
-func (p *page) Table(caption string, groups []*figures.Group) table {
+func (p *page) Table(caption string, groups []*groupstats.Group) table {
 	return table{caption, groups, p.Now}
 }
 
 // At returns a group with the time of the table.
-func (t table) At(g *figures.Group) dated { return dated{g, t.now} }
+func (t table) At(g *groupstats.Group) dated { return dated{g, t.now} }
 
 // At returns a group with the time of the page.
-func (p *page) At(g *figures.Group) dated { return dated{g, p.Now} }
+func (p *page) At(g *groupstats.Group) dated { return dated{g, p.Now} }
 
 // A dated is a group and the time of a page, from which ages count.
 type dated struct {
-	Group *figures.Group
+	Group *groupstats.Group
 	Now   time.Time
 }

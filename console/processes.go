@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/presence"
 )
@@ -115,7 +115,7 @@ func (f *failingEvents) end() {
 
 // membersOf returns the members of a group that announce themselves. It reads only if the figures know of
 // notes.
-func (r *readings) membersOf(ctx context.Context, s *figures.Snapshot, topic, group string) *members {
+func (r *readings) membersOf(ctx context.Context, s *groupstats.Snapshot, topic, group string) *members {
 	if !s.Announced {
 		return &members{}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -14,7 +14,7 @@ import (
 // of earlier requests for a while.
 type readings struct {
 	backend   backend.Backend
-	redact    figures.Redact
+	redact    groupstats.Redact
 	timeout   time.Duration // of one call
 	shared    *shared
 	turns     chan struct{} // has a place for each request that reads events now

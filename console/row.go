@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // A row is an event in a list. It keeps no payload and no memory of the message.
@@ -26,7 +26,7 @@ type row struct {
 	Error    string // of a dead letter
 }
 
-func newRow(redact figures.Redact, m *backend.Message, from backend.Start) row {
+func newRow(redact groupstats.Redact, m *backend.Message, from backend.Start) row {
 	e := redact.EventOf(m)
 	return rowOf(&e, from)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/later"
 	"github.com/seed41896749/eventbus/internal/pages"
 )
@@ -22,13 +22,13 @@ type schedule struct {
 // A plan is the part of a schedule that a page shows.
 type plan struct {
 	Next    []planned // the events that are due next
-	All     figures.Count
-	Overdue figures.Count
+	All     groupstats.Count
+	Overdue groupstats.Count
 	Partly  bool // the log has more records than were read
 	Full    bool // because of a bound; otherwise the next request goes on
 	Entries []entry
 	Further int // entries that are not shown
-	Movers  figures.Stats
+	Movers  groupstats.Stats
 }
 
 // A planned is an event that waits for its time.
@@ -107,7 +107,7 @@ func (s *schedule) plan(ctx context.Context, b *browser, topic string) (*plan, e
 		return nil, err
 	}
 	events, all, overdue := s.scan.Pending(pageRows, now.Add(-late))
-	p := &plan{All: figures.Count(all), Overdue: figures.Count(overdue), Partly: !s.scan.Whole(), Full: s.scan.Full(), Movers: b.movers(ctx, topic)}
+	p := &plan{All: groupstats.Count(all), Overdue: groupstats.Count(overdue), Partly: !s.scan.Whole(), Full: s.scan.Full(), Movers: b.movers(ctx, topic)}
 	rows := make(map[string]row, len(events))
 	for _, e := range events {
 		from, position := e.Place()
@@ -143,17 +143,17 @@ func (b *browser) now(ctx context.Context, topic string) (time.Time, error) {
 }
 
 // movers returns the figures of the processes that publish scheduled events.
-func (b *browser) movers(ctx context.Context, topic string) figures.Stats {
+func (b *browser) movers(ctx context.Context, topic string) groupstats.Stats {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	stats, err := later.Movers(ctx, b.backend, topic)
 	switch {
 	case errors.Is(err, backend.ErrGone):
-		return figures.Stats{Told: true} // no process has ever published scheduled events of the topic
+		return groupstats.Stats{Told: true} // no process has ever published scheduled events of the topic
 	case err != nil:
-		return figures.Untold
+		return groupstats.Untold
 	}
-	return figures.StatsOf(stats)
+	return groupstats.StatsOf(stats)
 }
 
 // scheduled reads the record of an event. It returns false if the record is gone.

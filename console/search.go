@@ -8,16 +8,16 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/pages"
 )
 
 // A search chooses events. An empty field matches all events.
 type search struct {
 	ID, Key, Type string
-	Header, Value string        // a name, and the value of that header, or any value
-	Group         string        // of dead letters; Kind has its own
-	Kind          *figures.Kind // all of it must match; nil: any
+	Header, Value string           // a name, and the value of that header, or any value
+	Group         string           // of dead letters; Kind has its own
+	Kind          *groupstats.Kind // all of it must match; nil: any
 }
 
 // searchOf returns the search of a request.
@@ -27,7 +27,7 @@ func searchOf(q url.Values) search {
 		Header: strings.TrimSpace(q.Get("header")), Value: q.Get("value"),
 	}
 	if q.Has("kind") {
-		s.Kind = &figures.Kind{Topic: q.Get("of"), Group: q.Get("group"), Reason: q.Get("reason"), ErrorClass: q.Get("class"), Type: q.Get("etype")}
+		s.Kind = &groupstats.Kind{Topic: q.Get("of"), Group: q.Get("group"), Reason: q.Get("reason"), ErrorClass: q.Get("class"), Type: q.Get("etype")}
 	} else {
 		s.Group = q.Get("group")
 	}
@@ -55,7 +55,7 @@ func (s *search) empty() bool {
 }
 
 func (s *search) matches(e *eventbus.Event) bool {
-	why, kind, dead := figures.KindOf(e)
+	why, kind, dead := groupstats.KindOf(e)
 	return (s.ID == "" || e.ID == s.ID || dead && why.ID == s.ID) &&
 		(s.Key == "" || e.Key == s.Key) && (s.Type == "" || e.Type == s.Type) &&
 		s.matchesHeader(e.Headers) && (s.Group == "" || dead && why.Group == s.Group) && (s.Kind == nil || dead && *s.Kind == kind)

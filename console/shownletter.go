@@ -10,7 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // A shownLetter is a dead letter of which a visitor can order a change.
@@ -21,7 +21,7 @@ type shownLetter struct {
 
 // letterOf returns the letter that m stores. It reports false if m is no dead letter, and if the pages
 // do not show m as one.
-func letterOf(r figures.Redact, m *backend.Message) (l shownLetter, ok bool) {
+func letterOf(r groupstats.Redact, m *backend.Message) (l shownLetter, ok bool) {
 	event := eventbus.EventOf(m)
 	if l.stored, ok = eventbus.DeadLetterOf(&event); !ok {
 		return l, false
@@ -49,7 +49,7 @@ func sorted(all eventbus.Headers) eventbus.Headers {
 
 // takes returns the letter that m stores, if the order changes it. The page that asks counts the
 // letters by takes, and the change chooses them by it.
-func (o *order) takes(r figures.Redact, m *backend.Message) (l shownLetter, ok bool) {
+func (o *order) takes(r groupstats.Redact, m *backend.Message) (l shownLetter, ok bool) {
 	if o.Place != "" && o.Place != m.Position {
 		return l, false
 	}

@@ -11,17 +11,17 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
-	"github.com/seed41896749/eventbus/internal/moment"
+	"github.com/seed41896749/eventbus/internal/groupstats"
+	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 // A topicPage is the page of one topic: its groups, and some of its events.
 type topicPage struct {
 	Name   string
-	Topic  *figures.Topic // nil: not in the figures
-	Events *events        // nil: a request for the figures only
-	Chosen int            // the partition whose events are shown; -1: the topic itself
+	Topic  *groupstats.Topic // nil: not in the figures
+	Events *events           // nil: a request for the figures only
+	Chosen int               // the partition whose events are shown; -1: the topic itself
 }
 
 // events are the part of a page that lists events.
@@ -68,7 +68,7 @@ func (c *console) topic(w http.ResponseWriter, r *http.Request) {
 
 // chosen returns the partition of a request: the one in its query or, without, the first one of a
 // topic that has no events of its own.
-func chosen(q url.Values, parts []int, t *figures.Topic) int {
+func chosen(q url.Values, parts []int, t *groupstats.Topic) int {
 	if n, err := strconv.Atoi(q.Get("partition")); err == nil && n >= -1 && n < partition.Most {
 		return n
 	}
@@ -142,7 +142,7 @@ func (c *console) list(r *http.Request, l listing) (int, *events) {
 // since returns the Start of a time that people write.
 func since(text string) (backend.Start, bool) {
 	now := time.Now()
-	t, ok := moment.Parse(text, now)
+	t, ok := operator.Timestamp(text, now)
 	if d, err := time.ParseDuration(text); !ok && err == nil {
 		t, ok = now.Add(-d), true
 	}

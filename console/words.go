@@ -9,7 +9,7 @@ import (
 	"unicode"
 
 	"github.com/seed41896749/eventbus"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // words are the functions of the templates.
@@ -69,7 +69,7 @@ func when(t time.Time) string {
 }
 
 // figure returns a number with its digits in groups of three, or "unknown".
-func figure(c figures.Count) string {
+func figure(c groupstats.Count) string {
 	if !c.Known() {
 		return "unknown"
 	}
@@ -90,7 +90,7 @@ func grouped(digits string) string {
 func number(n int) string { return grouped(strconv.Itoa(n)) }
 
 // dead returns a number of dead letters, such as "12 or more" or "unknown".
-func dead(l *figures.Letters) string {
+func dead(l *groupstats.Letters) string {
 	n := number(l.N)
 	return strings.Replace(l.String(), strconv.Itoa(l.N), n, 1)
 }
@@ -182,4 +182,4 @@ func short(s string) string {
 }
 
 // cssClass returns the class of a status, such as "no-members".
-func cssClass(s figures.Status) string { return strings.ReplaceAll(s.String(), " ", "-") }
+func cssClass(s groupstats.Status) string { return strings.ReplaceAll(s.String(), " ", "-") }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/operator"
 )
 
@@ -82,7 +82,7 @@ func (t *top) run(cmd *cobra.Command, names []string) error {
 	if err := t.bound(ctx, func(ctx context.Context) error { return operator.RequireTopics(ctx, bus.Backend(), names...) }); err != nil {
 		return err
 	}
-	sampler := figures.NewSampler(bus.Backend(), figures.Options{Interval: t.interval, Timeout: t.patience})
+	sampler := groupstats.NewSampler(bus.Backend(), groupstats.Options{Interval: t.interval, Timeout: t.patience})
 	clear := ""
 	if isTerminal(cmd.OutOrStdout()) {
 		clear = "\x1b[H\x1b[2J"
@@ -125,14 +125,14 @@ type topRow struct {
 	Topic  string `json:"topic"`
 	Group  string `json:"group"`
 	Status string `json:"status"`
-	figures.Stats
-	DeadLetters figures.Count `json:"dead_letters"`
-	More        bool          `json:"more_dead_letters,omitempty"` // there may be more
-	Error       string        `json:"error,omitempty"`
+	groupstats.Stats
+	DeadLetters groupstats.Count `json:"dead_letters"`
+	More        bool             `json:"more_dead_letters,omitempty"` // there may be more
+	Error       string           `json:"error,omitempty"`
 }
 
-func newTopRow(g *figures.Group) topRow {
-	r := topRow{g.Topic, g.Name, g.Status.String(), g.Stats, figures.Count(g.Dead.N), g.Dead.More, g.Err}
+func newTopRow(g *groupstats.Group) topRow {
+	r := topRow{g.Topic, g.Name, g.Status.String(), g.Stats, groupstats.Count(g.Dead.N), g.Dead.More, g.Err}
 	if g.Dead.Unknown {
 		r.DeadLetters = backend.Unknown
 	}
@@ -148,9 +148,9 @@ func (r *topRow) dead() string {
 }
 
 // write prints the figures of a round.
-func (t *top) write(w io.Writer, clear string, s *figures.Snapshot, names []string) error {
+func (t *top) write(w io.Writer, clear string, s *groupstats.Snapshot, names []string) error {
 	rows := []topRow{}
-	n := map[figures.Status]int{}
+	n := map[groupstats.Status]int{}
 	for _, g := range s.Groups() {
 		if len(names) == 0 || slices.Contains(names, g.Topic) {
 			n[g.Status]++
@@ -189,9 +189,9 @@ func (t *top) write(w io.Writer, clear string, s *figures.Snapshot, names []stri
 }
 
 // summary returns the first line: how many groups have each status, or why there are no new figures.
-func summary(s *figures.Snapshot, n map[figures.Status]int, now time.Time) string {
+func summary(s *groupstats.Snapshot, n map[groupstats.Status]int, now time.Time) string {
 	var words []string
-	for _, st := range figures.Statuses {
+	for _, st := range groupstats.Statuses {
 		if n[st] > 0 {
 			words = append(words, fmt.Sprintf("%d %v", n[st], st))
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // top shows the figures that the console shows.
@@ -31,12 +31,12 @@ func TestTop(t *testing.T) {
 		for _, g := range got.Groups {
 			switch {
 			case g.Group == "audit":
-				require.Equal(t, []any{"paused", figures.Count(3), figures.Count(0)}, []any{g.Status, g.Lag, g.DeadLetters})
+				require.Equal(t, []any{"paused", groupstats.Count(3), groupstats.Count(0)}, []any{g.Status, g.Lag, g.DeadLetters})
 			case g.Members.Known():
-				require.Equal(t, []any{"no members", figures.Count(0), figures.Count(1)}, []any{g.Status, g.Lag, g.DeadLetters})
+				require.Equal(t, []any{"no members", groupstats.Count(0), groupstats.Count(1)}, []any{g.Status, g.Lag, g.DeadLetters})
 				require.Equal(t, g, got.Groups[0], "a group in trouble is first")
 			default: // a backend that does not know the members
-				require.Equal(t, []any{"ok", figures.Count(0), figures.Count(1)}, []any{g.Status, g.Lag, g.DeadLetters})
+				require.Equal(t, []any{"ok", groupstats.Count(0), groupstats.Count(1)}, []any{g.Status, g.Lag, g.DeadLetters})
 			}
 		}
 		v, _ := b.serve()
@@ -90,9 +90,9 @@ func TestTopRefusesWrongFlags(t *testing.T) {
 // The broker goes away while top runs.
 func TestTopSummary(t *testing.T) {
 	now := time.Date(2026, 1, 2, 12, 3, 5, 0, time.UTC)
-	n := map[figures.Status]int{figures.OK: 7, figures.Stuck: 1}
+	n := map[groupstats.Status]int{groupstats.OK: 7, groupstats.Stuck: 1}
 	away := fmt.Errorf("dial:\n%w", backend.ErrUnavailable)
-	for want, s := range map[string]*figures.Snapshot{
+	for want, s := range map[string]*groupstats.Snapshot{
 		"12:03:05  groups: 1 stuck, 7 ok":                                         {Taken: now},
 		"12:03:05  groups: 1 stuck, 7 ok  (figures of 8s ago: dial: unavailable)": {Taken: now.Add(-8 * time.Second), Err: away},
 		"12:03:05  no figures yet: dial: unavailable":                             {Err: away},

@@ -95,7 +95,7 @@ var rows = []struct {
 	{"cenkalti", everything},
 	{"deadletter", everything},
 	{"console", []string{redis, nats, bbolt, testify, yaml, oldYAML, cobra, otel, otelSDK, prom, protobuf, redistest, natstest, testproc, testcerts, faultproxy}},
-	{"internal/figures", everything},
+	{"internal/groupstats", everything},
 	{"internal/operator", everything},
 	{"internal/pages", everything},
 	{"internal/cloudevent", everything},

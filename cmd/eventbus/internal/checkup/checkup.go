@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // Options say how long to look, and from when on something is a finding.
@@ -39,12 +39,12 @@ type run struct {
 	Options
 	Report
 	backend  backend.Backend
-	snapshot *figures.Snapshot
+	snapshot *groupstats.Snapshot
 	now      time.Time
 }
 
 // Run looks at b for o.For, and changes nothing. Its calls are bounded as the ones of a
-// [figures.Sampler] are. The error says why there is no report. If the broker has an error that explains why its
+// [groupstats.Sampler] are. The error says why there is no report. If the broker has an error that explains why its
 // topics cannot be looked at, there is a report.
 func Run(ctx context.Context, b backend.Backend, o Options) (*Report, error) {
 	r := &run{Options: o, backend: b}
@@ -115,7 +115,7 @@ const calling = time.Minute // how long the rounds of the figures may take after
 func (r *run) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.For+calling)
 	defer cancel()
-	sampler := figures.NewSampler(r.backend, figures.Options{Interval: min(r.For, time.Second), Behind: r.Late, Stuck: max(r.Late, figures.Still)})
+	sampler := groupstats.NewSampler(r.backend, groupstats.Options{Interval: min(r.For, time.Second), Behind: r.Late, Stuck: max(r.Late, groupstats.Still)})
 	began, rounds, last := time.Now(), 0, time.Time{}
 	for ctx.Err() == nil && (rounds < 2 || time.Since(began) < r.For) {
 		s := sampler.Look(ctx)
@@ -140,8 +140,8 @@ func (r *run) watch(ctx context.Context) error {
 	if n := r.snapshot.Beyond; n > 0 {
 		r.unseen("%d further groups", n)
 	}
-	if r.For < figures.Still {
-		r.unseen("whether groups are stuck: look for %v or more", figures.Still)
+	if r.For < groupstats.Still {
+		r.unseen("whether groups are stuck: look for %v or more", groupstats.Still)
 	}
 	for _, t := range r.snapshot.Topics {
 		if t.Err != "" {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -21,28 +21,28 @@ func (r *run) groups() {
 			r.paused(g)
 		}
 		switch g.Status {
-		case figures.Losing:
+		case groupstats.Losing:
 			r.find(backend.SeverityError, "group-losing", g.Topic, g.Name, g.Status.Explain()+" "+r.backlog(g),
 				"raise the limit of the broker that removes events, and publish the lost events again")
-		case figures.Stuck:
+		case groupstats.Stuck:
 			r.find(backend.SeverityError, "group-stuck", g.Topic, g.Name, g.Status.Explain()+" "+r.backlog(g),
 				"look at the logs of the handler; if one event fails each time or hangs, take it away with eventbus groups bury; if handlers hang, restart their program")
-		case figures.NoMembers:
+		case groupstats.NoMembers:
 			r.deserted(g)
-		case figures.Behind:
+		case groupstats.Behind:
 			r.behind(g)
-		case figures.Unknown:
+		case groupstats.Unknown:
 			r.unseen("%s/%s: the backend does not describe it", g.Topic, g.Name)
 		}
 	}
 }
 
 // backlog says in a sentence how many events a group has not settled, and how old they are.
-func (r *run) backlog(g *figures.Group) string {
+func (r *run) backlog(g *groupstats.Group) string {
 	return fmt.Sprintf("It has not got %s, holds %s and delays %s; the oldest is %s old.", of(g.Lag), of(g.InFlight), of(g.Delayed), r.age(g.Oldest))
 }
 
-func of(n figures.Count) string {
+func of(n groupstats.Count) string {
 	if !n.Known() {
 		return "an unknown number of events"
 	}
@@ -61,7 +61,7 @@ func (r *run) since(t time.Time) time.Duration { return max(r.now.Sub(t), 0) } /
 
 // deserted finds a group with events that nobody handles. A group without events is as it should be, because its
 // program may run from time to time.
-func (r *run) deserted(g *figures.Group) {
+func (r *run) deserted(g *groupstats.Group) {
 	switch {
 	case g.Oldest.IsZero() || r.since(g.Oldest) < r.Late:
 	case r.since(g.Oldest) >= r.Old:
@@ -77,7 +77,7 @@ func (r *run) deserted(g *figures.Group) {
 
 // behind finds a group whose oldest event is late. If all its events wait for another attempt, that may be the will of
 // its program.
-func (r *run) behind(g *figures.Group) {
+func (r *run) behind(g *groupstats.Group) {
 	if g.RetriesOnly() {
 		r.find(backend.SeverityNote, "group-retries", g.Topic, g.Name, "Its oldest events fail, and wait for another attempt. "+r.backlog(g),
 			"look at the logs of the handler")
@@ -88,7 +88,7 @@ func (r *run) behind(g *figures.Group) {
 }
 
 // paused finds a pause.
-func (r *run) paused(g *figures.Group) {
+func (r *run) paused(g *groupstats.Group) {
 	severity := backend.SeverityNote
 	if r.since(g.Pause.Since) >= r.Old {
 		severity = backend.SeverityWarning
@@ -140,7 +140,7 @@ func (r *run) letters() {
 	}
 }
 
-func (r *run) lettersOf(topic string, l *figures.Letters) {
+func (r *run) lettersOf(topic string, l *groupstats.Letters) {
 	var oldest time.Time
 	for _, c := range l.Classes {
 		if oldest.IsZero() || c.Oldest.Before(oldest) {
@@ -160,7 +160,7 @@ func (r *run) lettersOf(topic string, l *figures.Letters) {
 	}
 }
 
-func lettersIn(l *figures.Letters) string {
+func lettersIn(l *groupstats.Letters) string {
 	if l.More {
 		return l.String() + " dead letters"
 	}
@@ -168,7 +168,7 @@ func lettersIn(l *figures.Letters) string {
 }
 
 // kinds says in a sentence which dead letters there are most of.
-func kinds(l *figures.Letters) string {
+func kinds(l *groupstats.Letters) string {
 	if len(l.Classes) == 0 {
 		return ""
 	}

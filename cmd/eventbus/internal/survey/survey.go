@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/operator"
 )
 
 // A Count is a number, or backend.Unknown.
-type Count = figures.Count
+type Count = groupstats.Count
 
 // A Topic is the line that the command prints for a topic.
 type Topic struct {

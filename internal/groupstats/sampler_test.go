@@ -1,4 +1,4 @@
-package figures_test
+package groupstats_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -28,19 +28,19 @@ func TestFigures(t *testing.T) {
 		bury(t, m, "orders.dlq", "billing", "timeout", 3)
 		require.NoError(t, m.Pause(t.Context(), "orders", "audit", backend.Pause{By: "ann"}))
 
-		s := figures.NewSampler(m, figures.Options{}).Look(t.Context())
+		s := groupstats.NewSampler(m, groupstats.Options{}).Look(t.Context())
 		require.NoError(t, s.Err)
 		require.Len(t, s.Topics, 3)
 		billing := s.Topic("orders").Group("billing")
-		require.Equal(t, []figures.Count{5, 3, 2, 0, 1}, []figures.Count{billing.Depth, billing.Lag, billing.InFlight, billing.Delayed, billing.Members})
+		require.Equal(t, []groupstats.Count{5, 3, 2, 0, 1}, []groupstats.Count{billing.Depth, billing.Lag, billing.InFlight, billing.Delayed, billing.Members})
 		require.Equal(t, "3", billing.Dead.String())
-		require.Equal(t, figures.OK, billing.Status)
+		require.Equal(t, groupstats.OK, billing.Status)
 		audit := s.Topic("orders").Group("audit")
-		require.Equal(t, figures.Paused, audit.Status)
+		require.Equal(t, groupstats.Paused, audit.Status)
 		require.Equal(t, "ann", audit.Pause.By)
 		require.Equal(t, "0", audit.Dead.String(), "a letter belongs to the group that failed")
 		require.Empty(t, s.Topic("logs").Groups)
-		require.Equal(t, figures.Count(backend.Unknown), s.Topic("logs").Depth, "nobody counts the events of a topic without a group")
+		require.Equal(t, groupstats.Count(backend.Unknown), s.Topic("logs").Depth, "nobody counts the events of a topic without a group")
 		require.Nil(t, s.Topic("nowhere"))
 	})
 }
@@ -52,7 +52,7 @@ func TestManyLookersCostAsMuchAsOne(t *testing.T) {
 			for i := range 5 {
 				attach(t, m, fmt.Sprint("topic", i), "g")
 			}
-			s := figures.NewSampler(m, figures.Options{})
+			s := groupstats.NewSampler(m, groupstats.Options{})
 			var all sync.WaitGroup
 			for range lookers {
 				all.Go(func() { watch(t, s, time.Minute) })
@@ -72,7 +72,7 @@ func TestManyLookersCostAsMuchAsOne(t *testing.T) {
 func TestNobodyLooks(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		attach(t, m, "orders", "billing")
-		s := figures.NewSampler(m, figures.Options{})
+		s := groupstats.NewSampler(m, groupstats.Options{})
 		time.Sleep(time.Minute)
 		require.Zero(t, m.calls.Load(), "nobody has looked yet")
 		first := s.Look(t.Context())
@@ -83,7 +83,7 @@ func TestNobodyLooks(t *testing.T) {
 
 		publish(t, m, "orders", 7)
 		second := s.Look(t.Context())
-		require.Equal(t, figures.Count(7), second.Topic("orders").Group("billing").Lag, "the figures after a rest are new")
+		require.Equal(t, groupstats.Count(7), second.Topic("orders").Group("billing").Lag, "the figures after a rest are new")
 		require.Greater(t, second.Taken.Sub(first.Taken), time.Hour)
 	})
 }
@@ -92,7 +92,7 @@ func TestNobodyLooks(t *testing.T) {
 func TestTheBackendWasClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeter(t)
-		s := figures.NewSampler(m, figures.Options{})
+		s := groupstats.NewSampler(m, groupstats.Options{})
 		s.Look(t.Context())
 		m.fail(backend.ErrClosed)
 		time.Sleep(3 * time.Second)
@@ -106,7 +106,7 @@ func TestCallsASecond(t *testing.T) {
 		for i := range 300 {
 			attach(t, m, fmt.Sprint("topic", i/3), fmt.Sprint("group", i%3))
 		}
-		s := figures.NewSampler(m, figures.Options{})
+		s := groupstats.NewSampler(m, groupstats.Options{})
 		watch(t, s, 10*time.Minute)
 		require.Less(t, float64(m.calls.Load())/600, 101.0, "calls a second")
 		require.Greater(t, m.calls.Load(), int64(300*60), "and still often enough")
@@ -119,14 +119,14 @@ func TestOutage(t *testing.T) {
 		inBubble(t, func(t *testing.T, m *meter) {
 			attach(t, m, "orders", "billing")
 			publish(t, m, "orders", 2)
-			s := figures.NewSampler(m, figures.Options{})
+			s := groupstats.NewSampler(m, groupstats.Options{})
 			before := watch(t, s, 4*time.Second)
 			require.NoError(t, before.Err)
 			m.fail(err)
 			during := watch(t, s, 20*time.Second)
 			require.ErrorIs(t, during.Err, err)
 			require.Less(t, during.Taken.Sub(before.Taken), 5*time.Second)
-			require.Equal(t, figures.Count(2), during.Topic("orders").Group("billing").Lag)
+			require.Equal(t, groupstats.Count(2), during.Topic("orders").Group("billing").Lag)
 			m.fail(nil)
 			after := watch(t, s, 5*time.Second)
 			require.NoError(t, after.Err)
@@ -138,7 +138,7 @@ func TestOutage(t *testing.T) {
 // A broker that hangs makes nobody wait for long.
 func TestABrokerThatHangs(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
-		s := figures.NewSampler(hanging{m}, figures.Options{})
+		s := groupstats.NewSampler(hanging{m}, groupstats.Options{})
 		for range 10 {
 			began := time.Now()
 			s.Look(t.Context())
@@ -177,10 +177,10 @@ func TestASlowList(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		attach(t, m, "orders", "billing")
 		b := slow{m, &atomic.Int64{}}
-		s := watch(t, figures.NewSampler(b, figures.Options{}), 7*time.Minute)
+		s := watch(t, groupstats.NewSampler(b, groupstats.Options{}), 7*time.Minute)
 		require.NoError(t, s.Err)
 		require.Less(t, time.Since(s.Taken), 5*time.Second)
-		require.Equal(t, figures.OK, s.Topic("orders").Group("billing").Status)
+		require.Equal(t, groupstats.OK, s.Topic("orders").Group("billing").Status)
 		require.LessOrEqual(t, b.lists.Load(), int64(5))
 	})
 }
@@ -207,12 +207,12 @@ func TestOneTopicSpoilsItsOwnRow(t *testing.T) {
 		attach(t, m, "bad", "g")
 		attach(t, m, "good", "bad")
 		attach(t, m, "good", "fine")
-		s := watch(t, figures.NewSampler(damaged{m}, figures.Options{}), 30*time.Second)
+		s := watch(t, groupstats.NewSampler(damaged{m}, groupstats.Options{}), 30*time.Second)
 		require.NoError(t, s.Err)
 		require.Contains(t, s.Topic("bad").Err, "no leader")
-		require.Equal(t, figures.Unknown, s.Topic("good").Group("bad").Status)
+		require.Equal(t, groupstats.Unknown, s.Topic("good").Group("bad").Status)
 		require.Contains(t, s.Topic("good").Group("bad").Err, "denied")
-		require.Equal(t, figures.OK, s.Topic("good").Group("fine").Status)
+		require.Equal(t, groupstats.OK, s.Topic("good").Group("fine").Status)
 	})
 }
 
@@ -235,18 +235,18 @@ func (lister) ResetGroup(context.Context, string, string, backend.Start) error {
 
 func TestABackendThatKnowsLittle(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *meter) {
-		s := figures.NewSampler(lister{}, figures.Options{}).Look(t.Context())
+		s := groupstats.NewSampler(lister{}, groupstats.Options{}).Look(t.Context())
 		require.NoError(t, s.Err)
 		g := s.Topic("orders").Group("billing")
-		for _, c := range []figures.Count{g.Depth, g.Lag, g.InFlight, g.Delayed, g.Members} {
+		for _, c := range []groupstats.Count{g.Depth, g.Lag, g.InFlight, g.Delayed, g.Members} {
 			require.False(t, c.Known())
 		}
 		require.False(t, g.Told)
 		require.Equal(t, "unknown", g.Dead.String())
 		require.Equal(t, []int64{-1}, g.History)
-		require.Equal(t, figures.Unknown, g.Status)
+		require.Equal(t, groupstats.Unknown, g.Status)
 
-		none := figures.NewSampler(struct{ backend.Backend }{}, figures.Options{}).Look(t.Context())
+		none := groupstats.NewSampler(struct{ backend.Backend }{}, groupstats.Options{}).Look(t.Context())
 		require.ErrorContains(t, none.Err, "cannot list")
 	})
 }
@@ -257,13 +257,13 @@ func TestAStuckGroup(t *testing.T) {
 		publish(t, m, "orders", 3)
 		ds, err := source.Receive(t.Context(), 1, 0) // whose handler hangs
 		require.NoError(t, err)
-		s := figures.NewSampler(m, figures.Options{})
-		status := func(d time.Duration) figures.Status { return watch(t, s, d).Topic("orders").Group("billing").Status }
-		require.Equal(t, figures.OK, status(50*time.Second))
-		require.Equal(t, figures.Behind, status(3*time.Minute))
-		require.Equal(t, figures.Stuck, status(2*time.Minute))
+		s := groupstats.NewSampler(m, groupstats.Options{})
+		status := func(d time.Duration) groupstats.Status { return watch(t, s, d).Topic("orders").Group("billing").Status }
+		require.Equal(t, groupstats.OK, status(50*time.Second))
+		require.Equal(t, groupstats.Behind, status(3*time.Minute))
+		require.Equal(t, groupstats.Stuck, status(2*time.Minute))
 		require.NoError(t, source.Ack(t.Context(), backend.Lend(ds)))
-		require.Equal(t, figures.Behind, status(5*time.Second), "the group moves again")
+		require.Equal(t, groupstats.Behind, status(5*time.Second), "the group moves again")
 		history := s.Look(t.Context()).Topic("orders").Group("billing").History
 		require.GreaterOrEqual(t, len(history), 30)
 		require.Equal(t, int64(2), history[len(history)-1])
@@ -277,10 +277,10 @@ func TestALosingGroup(t *testing.T) {
 		publish(t, m, "orders", 2)
 		ds, err := source.Receive(t.Context(), 2, 0)
 		require.NoError(t, err)
-		s := figures.NewSampler(m, figures.Options{})
-		require.Equal(t, figures.OK, watch(t, s, 5*time.Second).Topic("orders").Group("billing").Status)
+		s := groupstats.NewSampler(m, groupstats.Options{})
+		require.Equal(t, groupstats.OK, watch(t, s, 5*time.Second).Topic("orders").Group("billing").Status)
 		require.NoError(t, m.Remove(t.Context(), "orders", []string{ds[0].Position}))
-		require.Equal(t, figures.Losing, watch(t, s, 5*time.Second).Topic("orders").Group("billing").Status)
+		require.Equal(t, groupstats.Losing, watch(t, s, 5*time.Second).Topic("orders").Group("billing").Status)
 	})
 }
 
@@ -299,7 +299,7 @@ func TestPartitionsAreOneTopic(t *testing.T) {
 		attach(t, m, "orders.later.token", "movers")
 		publish(t, m, "orders.later", 1)
 
-		s := figures.NewSampler(m, figures.Options{}).Look(t.Context())
+		s := groupstats.NewSampler(m, groupstats.Options{}).Look(t.Context())
 		require.Len(t, s.Topics, 1)
 		orders := s.Topics[0]
 		require.Equal(t, "orders", orders.Name)
@@ -308,9 +308,9 @@ func TestPartitionsAreOneTopic(t *testing.T) {
 		require.Len(t, orders.Inner, 5)
 		require.Len(t, orders.Groups, 1)
 		g := orders.Groups[0]
-		require.Equal(t, figures.Count(6), g.Lag)
-		require.Equal(t, figures.Count(3), g.Members, "a member of the group is one of the owners")
+		require.Equal(t, groupstats.Count(6), g.Lag)
+		require.Equal(t, groupstats.Count(3), g.Members, "a member of the group is one of the owners")
 		require.Len(t, g.Parts, 4)
-		require.Equal(t, figures.Count(3), g.Parts[3].Lag)
+		require.Equal(t, groupstats.Count(3), g.Parts[3].Lag)
 	})
 }

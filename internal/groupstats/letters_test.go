@@ -1,4 +1,4 @@
-package figures_test
+package groupstats_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 func TestLetters(t *testing.T) {
@@ -17,12 +17,12 @@ func TestLetters(t *testing.T) {
 		attach(t, m, "orders", "billing")
 		bury(t, m, "orders.dlq", "billing", "timeout", 700)
 		bury(t, m, "orders.dlq", "audit", "schema", 12)
-		s := figures.NewSampler(m, figures.Options{})
+		s := groupstats.NewSampler(m, groupstats.Options{})
 		l := watch(t, s, 10*time.Second).Topic("orders.dlq").Letters
 		require.Equal(t, "712", l.String())
 		require.Len(t, l.Classes, 2)
 		require.Equal(t, 700, l.Classes[0].N)
-		require.Equal(t, figures.Kind{Topic: "orders", Group: "audit", Reason: "exhausted", ErrorClass: "schema"}, l.Classes[1].Kind)
+		require.Equal(t, groupstats.Kind{Topic: "orders", Group: "audit", Reason: "exhausted", ErrorClass: "schema"}, l.Classes[1].Kind)
 		require.Equal(t, "no schema", l.Classes[1].Error)
 
 		read := m.read.Load()
@@ -48,7 +48,7 @@ func TestVeryManyLetters(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		attach(t, m, "orders", "billing")
 		bury(t, m, "orders.dlq", "billing", "timeout", 100_300)
-		s := figures.NewSampler(m, figures.Options{})
+		s := groupstats.NewSampler(m, groupstats.Options{})
 		first := s.Look(t.Context()).Topic("orders").Group("billing").Dead
 		require.True(t, first.More)
 		require.Greater(t, first.N, 0)
@@ -67,11 +67,11 @@ func TestTooManyClasses(t *testing.T) {
 			bury(t, m, "orders.dlq", "billing", fmt.Sprint("class", i), 1)
 		}
 		bury(t, m, "orders.dlq", "billing", strings.Repeat("x", 2000), 1)
-		s := watch(t, figures.NewSampler(m, figures.Options{}), 10*time.Second)
+		s := watch(t, groupstats.NewSampler(m, groupstats.Options{}), 10*time.Second)
 		l := s.Topic("orders.dlq").Letters
 		require.Equal(t, "301", l.String())
 		require.Len(t, l.Classes, 201)
-		require.Equal(t, figures.Kind{Reason: figures.Further}, l.Classes[0].Kind)
+		require.Equal(t, groupstats.Kind{Reason: groupstats.Further}, l.Classes[0].Kind)
 		require.Equal(t, 101, l.Classes[0].N)
 		require.Equal(t, "200 or more", s.Topic("orders").Group("billing").Dead.String(), "the group of the others is not known")
 	})
@@ -81,7 +81,7 @@ func TestTooManyClasses(t *testing.T) {
 func TestWantedLetters(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		bury(t, m, "graveyard", "billing", "timeout", 3)
-		s := figures.NewSampler(m, figures.Options{})
+		s := groupstats.NewSampler(m, groupstats.Options{})
 		require.Nil(t, s.Look(t.Context()).Topic("graveyard").Letters)
 		for i := range 16 {
 			require.True(t, s.Want([]string{"graveyard", fmt.Sprint("other", i)}[min(i, 1)]))
@@ -98,7 +98,7 @@ func TestCountAfterAChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		attach(t, m, "orders", "billing")
 		bury(t, m, "orders.dlq", "billing", "timeout", 20_000)
-		s := figures.NewSampler(m, figures.Options{})
+		s := groupstats.NewSampler(m, groupstats.Options{})
 		dead := func(after time.Duration) string {
 			last := watch(t, s, after).Topic("orders").Group("billing").Dead
 			return last.String()

@@ -1,4 +1,4 @@
-package figures
+package groupstats
 
 import (
 	"strconv"

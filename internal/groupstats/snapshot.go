@@ -1,9 +1,9 @@
-// Package figures tells how the groups of a backend are doing.
+// Package groupstats tells how the groups of a backend are doing.
 //
 // A [Sampler] asks the backend for its topics and groups from time to time, while somebody looks. A
 // [Snapshot] is the result of one round: figures, a [Status] for each group, and the lag of the last
 // fifteen minutes. Topics that are partitions of one topic are one topic in a Snapshot.
-package figures
+package groupstats
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package figures_test
+package groupstats_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
-	"github.com/seed41896749/eventbus/internal/figures"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
@@ -124,7 +124,7 @@ func bury(t *testing.T, b backend.Backend, topic, group, class string, n int) {
 }
 
 // watch looks each second for d, and returns the last figures.
-func watch(t *testing.T, s *figures.Sampler, d time.Duration) (last *figures.Snapshot) {
+func watch(t *testing.T, s *groupstats.Sampler, d time.Duration) (last *groupstats.Snapshot) {
 	t.Helper()
 	for range d/time.Second + 1 {
 		last = s.Look(t.Context())
