@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,19 +75,31 @@ func freePort(t testing.TB) int {
 	return port
 }
 
-// binary returns the path of the nats-server that `make` has built. Without it the test is
-// skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
+// binary returns the path of nats-server: the one that `make` has built in .bin at the top of the
+// checkout, or else the one in PATH. Without either the test is skipped, or fails if
+// EVENTBUS_REQUIRE_BROKERS=1.
 func binary(t testing.TB) string {
 	t.Helper()
-	_, file, _, _ := runtime.Caller(0)
-	path := filepath.Join(filepath.Dir(file), "..", "..", "..", ".bin", "nats-server")
-	if _, err := os.Stat(path); err == nil {
+	dir, err := os.Getwd() // the folder of the test's package
+	for err == nil {
+		path := filepath.Join(dir, ".bin", "nats-server")
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			break
+		}
+		dir = up
+	}
+	if path, err := exec.LookPath("nats-server"); err == nil {
 		return path
 	}
+	const missing = "natstest: nats-server is neither built nor installed; make .bin/nats-server builds it"
 	if os.Getenv("EVENTBUS_REQUIRE_BROKERS") == "1" {
-		t.Fatalf("natstest: %s is missing: make .bin/nats-server", path)
+		t.Fatal(missing)
 	}
-	t.Skipf("%s is missing: make .bin/nats-server", path)
+	t.Skip(missing)
 	return ""
 }
 
