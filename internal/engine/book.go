@@ -130,8 +130,7 @@ func (b *book) tick() {
 }
 
 // carryOut carries out effects of the ledger. No lock is held.
-func (x *teller) carryOut(effects []ledger.Effect) {
-	s := x.sub
+func (s *Subscription) carryOut(effects []ledger.Effect) {
 	var back []*Hold
 	for _, e := range effects {
 		switch e.Kind {
@@ -184,8 +183,7 @@ const stuckAfter = 5 * time.Second
 // Concurrency allows, or more, have run for too long, and spare workers run in their place. crowded:
 // too many events wait without a place. Effects are carried out in any order, so tellBook reads
 // the ledger, and one call does so at a time.
-func (x *teller) tellBook() {
-	s := x.sub
+func (s *Subscription) tellBook() {
 	s.status.facts.Lock()
 	defer s.status.facts.Unlock()
 	s.book.mu.Lock()

@@ -53,9 +53,8 @@ func (s *Subscription) Counts() Counts {
 
 // Stats returns the result of [backend.StatsOf] for the group. With many topics it returns the
 // sum over the topics that exist, and for a topic with partitions the sum over all of them. A panic of the driver becomes an error.
-func (x *teller) Stats(ctx context.Context) (sum backend.Stats, err error) {
+func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error) {
 	defer recovered(&err)
-	s := x.sub
 	topics := s.Topics()
 	switch {
 	case s.Config.Partitions > 0:
@@ -70,7 +69,7 @@ func (x *teller) Stats(ctx context.Context) (sum backend.Stats, err error) {
 		}
 		sum.Members = tokens.Members
 	}
-	all, errs := x.statsOf(ctx, topics)
+	all, errs := s.statsOf(ctx, topics)
 	for i, topic := range topics {
 		one, err := all[i], errs[i]
 		switch {
@@ -91,8 +90,7 @@ func (x *teller) Stats(ctx context.Context) (sum backend.Stats, err error) {
 }
 
 // statsOf asks for the Stats of the group in each of topics.
-func (x *teller) statsOf(ctx context.Context, topics []string) (all []backend.Stats, errs []error) {
-	s := x.sub
+func (s *Subscription) statsOf(ctx context.Context, topics []string) (all []backend.Stats, errs []error) {
 	all, errs = make([]backend.Stats, len(topics)), make([]error, len(topics))
 	var calls sync.WaitGroup
 	turns := make(chan struct{}, openAtOnce)

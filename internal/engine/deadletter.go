@@ -17,8 +17,7 @@ var errElsewhere = errors.New("eventbus: the event was sent again for another gr
 
 // refuse settles h, which is unfit, without a run. Its Delivery.Err decides between an
 // acknowledgement and a dead letter.
-func (x *runner) refuse(h *Hold) {
-	s := x.sub
+func (s *Subscription) refuse(h *Hold) {
 	t, err := feedOf(h).settler, h.Delivery.Err
 	switch {
 	case err == nil:

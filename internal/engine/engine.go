@@ -48,7 +48,6 @@ type PublishOptions = publish.Options
 
 // An Engine publishes to one backend and runs the subscriptions to it.
 type Engine struct {
-	upkeep
 	backend        backend.Backend
 	limits         backend.Limits
 	notifier       *notifier
@@ -92,7 +91,6 @@ func New(b backend.Backend, o Options) *Engine {
 		e.instance, e.incarnation = o.Instance, rand.Text()
 	}
 	e.settings, e.publishTimeout = newSettings(e, e.partitions.withSettings(o.Topics)), o.Publish.Timeout
-	e.upkeep = upkeep{e}
 	e.discovery.init(e)
 	o.Publish.NewBackoff, o.Publish.Outage = newBackoff, &e.outage
 	e.publisher = publish.New(b, o.Publish)

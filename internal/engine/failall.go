@@ -22,8 +22,8 @@ const mostHanging = 3
 // run, as an error that decide turns into the verdict; nil: h runs. Without FailAll no worker gets a
 // Hold that is unfit. In handleEach, OnReceive acknowledges h
 // before; FailAll excludes OnReceive.
-func (x *runner) notRun(r *Run) error {
-	s, h := x.sub, r.hold
+func (s *Subscription) notRun(r *Run) error {
+	h := r.hold
 	if r.hanging >= mostHanging {
 		return &observer.NotRunError{Err: fmt.Errorf("eventbus: %d runs of the event have not returned: %w", r.hanging, s.timeout)}
 	}
@@ -47,8 +47,7 @@ func (x *runner) notRun(r *Run) error {
 // unfit is asked when h arrives. It reports whether refuse settles h without a worker: its
 // Delivery.Err is set, or it is spent, see [Policy.spent]. With FailAll a spent or too large Hold
 // keeps its place in its lane, and a worker dead-letters it, see notRun.
-func (x *runner) unfit(h *Hold) bool {
-	s := x.sub
+func (s *Subscription) unfit(h *Hold) bool {
 	if s.FailAll {
 		return h.Delivery.Err != nil && !errors.Is(h.Delivery.Err, backend.ErrTooLarge)
 	}

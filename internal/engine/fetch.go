@@ -251,8 +251,7 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledge
 }
 
 // open reads the headers of the bus in h, which has arrived.
-func (x *runner) open(h *Hold) {
-	s := x.sub
+func (s *Subscription) open(h *Hold) {
 	d := &h.Delivery
 	if group := letter.Restore(&d.Message); group == s.Group {
 		h.Redriven = true
@@ -266,7 +265,6 @@ func (x *runner) open(h *Hold) {
 
 // judge decides whether h may run, before Put. The memory of the ledger may change h.Attempt, so
 // that Attempted calls it again.
-func (x *runner) judge(h *Hold) {
-	s := x.sub
+func (s *Subscription) judge(h *Hold) {
 	h.Unfit, h.Suspect = s.unfit(h), s.Policy.suspect(h)
 }

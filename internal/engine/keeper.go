@@ -165,8 +165,7 @@ func (k *keeper) extendSome(a *attachment, hs []*Hold, ds []*backend.Delivery) (
 
 // keepable returns the Holds of attachment a whose leases are to be extended, and copies of
 // their deliveries, because the release of a Hold changes its delivery.
-func (x *runner) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
-	s := x.sub
+func (s *Subscription) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	s.book.lock()
 	defer s.book.unlock()
 	hs = s.book.Keepable(a.book)
@@ -178,8 +177,7 @@ func (x *runner) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	return hs, ds
 }
 
-func (x *teller) tellLost(h *Hold, run any, running bool, why error) {
-	s := x.sub
+func (s *Subscription) tellLost(h *Hold, run any, running bool, why error) {
 	s.counts.leasesLost.Add(1)
 	if why == nil {
 		why = fmt.Errorf("%w: it was not extended for %v", backend.ErrLeaseLost, s.Lease)

@@ -23,51 +23,48 @@ type job struct {
 	users int // guarded by Engine.mu
 }
 
-// An upkeep is the part of an Engine that has the jobs for topics.
-type upkeep struct{ engine *Engine }
-
 // joinTopic notes that s has found topic.
-func (x *upkeep) joinTopic(topic string, s *Subscription) {
-	x.engine.mu.Lock()
-	defer x.engine.mu.Unlock()
-	x.hold(topic, s)
+func (e *Engine) joinTopic(topic string, s *Subscription) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hold(topic, s)
 }
 
 // hold starts the jobs for a topic, or counts another user of them. The caller holds mu.
-func (x *upkeep) hold(topic string, s *Subscription) {
-	x.maintain(topic, s)
-	x.move(topic)
+func (e *Engine) hold(topic string, s *Subscription) {
+	e.maintain(topic, s)
+	e.move(topic)
 }
 
 // holdWhole starts the jobs for the topic whose partitions s reads. The caller holds mu.
-func (x *upkeep) holdWhole(s *Subscription) {
+func (e *Engine) holdWhole(s *Subscription) {
 	if s.Config.Partitions > 0 {
-		x.move(s.Topic)
+		e.move(s.Topic)
 	}
 	if s.owns() {
-		x.maintain(partition.OwnersTopic(s.Topic), s)
+		e.maintain(partition.OwnersTopic(s.Topic), s)
 	} else if s.Config.Partitions > 0 {
-		x.heed(s)
+		e.heed(s)
 	}
 }
 
 // leaveWhole undoes holdWhole.
-func (x *upkeep) leaveWhole(s *Subscription) {
+func (e *Engine) leaveWhole(s *Subscription) {
 	if s.Config.Partitions > 0 {
-		x.leaveTopic(s.Topic, s.Group)
+		e.leaveTopic(s.Topic, s.Group)
 	}
 	if s.owns() {
-		x.leaveTopic(partition.OwnersTopic(s.Topic), s.Group)
+		e.leaveTopic(partition.OwnersTopic(s.Topic), s.Group)
 	} else if s.Config.Partitions > 0 {
-		x.leaveTopic(partition.NumberTopic(s.Topic), s.Group)
+		e.leaveTopic(partition.NumberTopic(s.Topic), s.Group)
 	}
 }
 
 // heed starts to look whether the number of partitions of the topic of s has changed. Then s fails,
 // because it would miss the events of new partitions. Members that share partitions look by themselves.
 // The caller holds mu.
-func (x *upkeep) heed(s *Subscription) {
-	p := x.engine.partitions[s.Topic]
+func (e *Engine) heed(s *Subscription) {
+	p := e.partitions[s.Topic]
 	j := &job{users: 1}
 	j.recurring = recur(lookForNumber, func(r *recurring) {
 		err := p.agree().do(r.ctx)
@@ -77,23 +74,23 @@ func (x *upkeep) heed(s *Subscription) {
 		}
 		r.in(lookForNumber) // after other errors too: the member meets them itself
 	})
-	x.engine.jobs[[2]string{partition.NumberTopic(s.Topic), s.Group}] = j
+	e.jobs[[2]string{partition.NumberTopic(s.Topic), s.Group}] = j
 }
 
 // leaveTopic undoes joinTopic. After the last subscription of a group it ends the maintenance,
 // and after the last one of a topic its mover. It waits for a run under way.
-func (x *upkeep) leaveTopic(topic, group string) {
-	x.engine.mu.Lock()
+func (e *Engine) leaveTopic(topic, group string) {
+	e.mu.Lock()
 	key := [2]string{topic, group}
-	j, m := x.engine.jobs[key], x.unmove(topic)
+	j, m := e.jobs[key], e.unmove(topic)
 	if j != nil {
 		if j.users--; j.users > 0 {
 			j = nil
 		} else {
-			delete(x.engine.jobs, key)
+			delete(e.jobs, key)
 		}
 	}
-	x.engine.mu.Unlock()
+	e.mu.Unlock()
 	if j != nil {
 		j.end()
 	}
@@ -104,8 +101,7 @@ func (x *upkeep) leaveTopic(topic, group string) {
 
 // maintain starts to call the backend's Maintainer, if there is one, for the group of s in topic.
 // Subscriptions to the same group share one job. The caller holds mu.
-func (x *upkeep) maintain(topic string, s *Subscription) {
-	e := x.engine
+func (e *Engine) maintain(topic string, s *Subscription) {
 	m, ok := backend.As[backend.Maintainer](e.backend)
 	group := s.Group
 	key := [2]string{topic, group}

@@ -32,8 +32,7 @@ type mover struct {
 
 // move counts a user of the mover of a topic, and starts it, unless the backend cannot keep
 // scheduled events. The subscriptions to the topic share it. The caller holds mu.
-func (x *upkeep) move(topic string) {
-	e := x.engine
+func (e *Engine) move(topic string) {
 	if m := e.movers[topic]; m != nil {
 		m.held++
 		return
@@ -103,8 +102,7 @@ func (e *Engine) RunMover(ctx context.Context, topic string) error {
 
 // unmove undoes move. It returns the mover that the caller is to end, or nil, because it has
 // other users. The caller holds mu.
-func (x *upkeep) unmove(topic string) *mover {
-	e := x.engine
+func (e *Engine) unmove(topic string) *mover {
 	m := e.movers[topic]
 	if m == nil {
 		return nil

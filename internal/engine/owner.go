@@ -199,8 +199,7 @@ func (o *owner) feed(c *partition.Claim) *feed {
 
 // Owned returns the partitions that the subscription owns now, sorted; nil: it shares none with
 // other members.
-func (x *runner) Owned() (owned []int) {
-	s := x.sub
+func (s *Subscription) Owned() (owned []int) {
 	if s.owns() {
 		owned = []int{}
 	}

@@ -33,8 +33,7 @@ type batchCall struct {
 }
 
 // newRuns prepares a run of each Hold. The caller holds the book's lock.
-func (x *runner) newRuns(hs []*Hold) []Run {
-	s := x.sub
+func (s *Subscription) newRuns(hs []*Hold) []Run {
 	runs := make([]Run, len(hs))
 	var call *batchCall
 	if s.Batch.Handle != nil {
@@ -86,8 +85,7 @@ func (r *Run) failed(err error) {
 }
 
 // endRun ends the context of a run with cause.
-func (x *runner) endRun(run any, cause error) {
-	s := x.sub
+func (s *Subscription) endRun(run any, cause error) {
 	r, ok := run.(*Run)
 	if !ok {
 		return
@@ -103,8 +101,8 @@ func (x *runner) endRun(run any, cause error) {
 }
 
 // about describes the event of h and its run; nil: none.
-func (x *teller) aboutHold(h *Hold, run any) observer.About {
-	about := observer.About{Topic: feedOf(h).name, Group: x.sub.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
+func (s *Subscription) aboutHold(h *Hold, run any) observer.About {
+	about := observer.About{Topic: feedOf(h).name, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
 	if r, ok := run.(*Run); ok && r != nil {
 		about.Tag, about.Attempt = r.tagged(), r.attempt
 	}
@@ -120,8 +118,8 @@ func (r *Run) about() observer.About {
 
 // aboutLive is like aboutHold, and tells the type of the event. h must not be released
 // meanwhile, because a released Hold has no headers.
-func (x *teller) aboutLive(h *Hold, run any) observer.About {
-	about := x.sub.aboutHold(h, run)
+func (s *Subscription) aboutLive(h *Hold, run any) observer.About {
+	about := s.aboutHold(h, run)
 	about.Type = typeOf(&h.Delivery.Message)
 	return about
 }

@@ -75,13 +75,6 @@ type Config struct {
 	Options          any // the options of the program; the engine only keeps them
 }
 
-// Parts of a Subscription, which share all of its data: a runner has the runs of handlers, and
-// a teller carries effects out and tells the observer.
-type (
-	runner struct{ sub *Subscription }
-	teller struct{ sub *Subscription }
-)
-
 // A Subscription receives the events of a group and runs a handler for each.
 //
 // It has these goroutines. The fetcher of each topic runs from start to the end of the drain. Up
@@ -92,8 +85,6 @@ type Subscription struct {
 	engine   *Engine
 	notifier *notifier
 	ground   // shared by the contexts of handlers
-	runner
-	teller
 
 	ticks   atomic.Int64 // the last result of tick
 	failing failing
@@ -128,7 +119,6 @@ const attachTimeout = 30 * time.Second
 // attaching. The contexts of handlers have the values of ctx.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
 	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{}), over: make(chan struct{})}
-	s.runner, s.teller = runner{s}, teller{s}
 	s.ground = ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.live, s.giveUp = context.WithCancelCause(context.Background())

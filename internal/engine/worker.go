@@ -24,8 +24,7 @@ type worker struct {
 
 // work runs handlers until the ledger lets the worker end. If a handler or a hook of the
 // observer ends its goroutine, and so the worker, another worker replaces it.
-func (x *runner) work() {
-	s := x.sub
+func (s *Subscription) work() {
 	w := &worker{Worker: s.book.NewWorker(), sub: s, now: -1}
 	ended := false
 	defer func() {
@@ -117,8 +116,8 @@ func (w *worker) handleEach() {
 
 // kinds returns the types of the events of hs, if a hook is called for each run. The caller
 // holds the book's lock, because a Hold may be released before the hook is called.
-func (x *runner) kinds(hs []*Hold) []string {
-	if now := &x.sub.notifier.now; now.Started == nil && now.Handled == nil {
+func (s *Subscription) kinds(hs []*Hold) []string {
+	if now := &s.notifier.now; now.Started == nil && now.Handled == nil {
 		return nil
 	}
 	kinds := make([]string, len(hs))
@@ -213,8 +212,7 @@ func (w *worker) handleBatch() {
 }
 
 // invokeBatch returns the result of each run. A panic of the handler is the result of all.
-func (x *runner) invokeBatch(call *batchCall, runs []*Run, begins func()) []error {
-	s := x.sub
+func (s *Subscription) invokeBatch(call *batchCall, runs []*Run, begins func()) []error {
 	errs := make([]error, len(runs))
 	if err := guarded(func() error { s.Batch.Handle(&call.runCtx, runs, errs, begins); return nil }); err != nil {
 		return slices.Repeat([]error{err}, len(runs))
@@ -301,8 +299,7 @@ func (w *worker) afterRun(i int, err error, now moment) {
 
 // settle decides how to settle the event of a run, and carries it out. If a function of the
 // policy ends the goroutine, the event is retried after a second.
-func (x *runner) settle(r result, ctx *runCtx) (v verdict) {
-	s := x.sub
+func (s *Subscription) settle(r result, ctx *runCtx) (v verdict) {
 	v = verdict{outcome: observer.Retry, after: time.Second}
 	defer func() {
 		if s.Mode != Manual && ctx != nil {
@@ -316,8 +313,7 @@ func (x *runner) settle(r result, ctx *runCtx) (v verdict) {
 
 // timedOut settles the event of a run whose timeout has passed, and which has no right to it
 // any more. It goes on if the policy ends the goroutine.
-func (x *runner) timedOut(h *Hold, run any) {
-	s := x.sub
+func (s *Subscription) timedOut(h *Hold, run any) {
 	s.endRun(run, ledger.ErrTimeout)
 	if r, ok := run.(*Run); ok {
 		r.failed(s.timeout)
@@ -333,8 +329,7 @@ func isTimeout(err error) bool {
 	return ok
 }
 
-func (x *teller) discarded(about observer.About, reason string, err error) {
-	s := x.sub
+func (s *Subscription) discarded(about observer.About, reason string, err error) {
 	s.counts.discarded.Add(1)
 	tell(s.notifier.later.Discarded, observer.Discarded{About: about, Reason: reason, Err: err})
 }

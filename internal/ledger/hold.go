@@ -94,8 +94,7 @@ const (
 
 // Fill returns Holds of messages of s, for [Ledger.Put]. It needs the ledger's lock: the
 // handler of a run may still refer to a Hold when another message uses it.
-func (x *leasing) Fill(s *Source, ds []backend.Delivery) []*Hold {
-	l := x.ledger
+func (l *Ledger) Fill(s *Source, ds []backend.Delivery) []*Hold {
 	n := len(ds)
 	hs := make([]*Hold, n)
 	for len(l.free) < n {
@@ -118,8 +117,7 @@ func (x *leasing) Fill(s *Source, ds []backend.Delivery) []*Hold {
 // recycle lets another message use h, unless somebody may still refer to it: an effect, a
 // call of Extend, or the handler of a run that has lost it. It knows nothing of calls of Ack and Delay, which refer
 // to h until the broker answers. So Release comes after the answer.
-func (x *leasing) recycle(h *Hold) {
-	l := x.ledger
+func (l *Ledger) recycle(h *Hold) {
 	if l.closed || h.late {
 		return
 	}
@@ -158,14 +156,12 @@ func (h *Hold) Returning() bool { return h.returning }
 
 // LeaseEnd returns a moment at which the broker has surely made h due again, if no call
 // extends the lease. The broker counts the lease from a later moment than until does.
-func (x *leasing) LeaseEnd(h *Hold) Moment {
-	l := x.ledger
+func (l *Ledger) LeaseEnd(h *Hold) Moment {
 	return h.until.Plus(min(l.Lease/3, maxSlack))
 }
 
 // hold adds h to the Holds of l.
-func (x *leasing) hold(h *Hold) {
-	l := x.ledger
+func (l *Ledger) hold(h *Hold) {
 	h.index = len(l.held)
 	l.held = append(l.held, h)
 	h.Source.held++
@@ -190,8 +186,7 @@ func (h *Hold) leave() {
 // Release ends the holding of h. A caller that waits for its settlement gets err. An error
 // means that h is not settled, so that it is due again when its lease has ended. No call that
 // settles h may be under way, because another message may use h from now on.
-func (x *leasing) Release(h *Hold, err error) {
-	l := x.ledger
+func (l *Ledger) Release(h *Hold, err error) {
 	if h.state == released {
 		return
 	}
@@ -232,15 +227,13 @@ func (x *leasing) Release(h *Hold, err error) {
 }
 
 // few reports whether few places are free, besides those for which asked messages may come.
-func (x *leasing) few(asked int) bool {
-	l := x.ledger
+func (l *Ledger) few(asked int) bool {
 	places := l.MaxInFlight - (len(l.held) - l.placeless) - asked
 	return places < (l.MaxInFlight-l.Concurrency*max(l.Batch.Size, 1))/4 // of the places that running handlers leave
 }
 
 // give takes h from the worker that has it.
-func (x *leasing) give(h *Hold) {
-	l := x.ledger
+func (l *Ledger) give(h *Hold) {
 	if h.worker != nil {
 		h.worker = nil
 		l.running[h.class]--
@@ -250,8 +243,7 @@ func (x *leasing) give(h *Hold) {
 // Lose records that the lease of h is lost, so that another member may have the message. It
 // ends the run of h. If h does not run, Lose releases it. It ignores a Hold that is being
 // settled.
-func (x *leasing) Lose(h *Hold, why error) {
-	l := x.ledger
+func (l *Ledger) Lose(h *Hold, why error) {
 	if h.lost || h.leaseless || h.state >= settling {
 		return
 	}

@@ -133,8 +133,7 @@ func (n *lane) find(position string) (int, bool) {
 }
 
 // waits puts h into the queue of its lane. Without a lane, h waits until Due.
-func (x *order) waits(h *Hold) {
-	l := x.ledger
+func (l *Ledger) waits(h *Hold) {
 	h.state = waiting
 	n := h.lane
 	if n == nil {
@@ -157,8 +156,7 @@ func (x *order) waits(h *Hold) {
 }
 
 // stopsWaiting undoes waits.
-func (x *order) stopsWaiting(h *Hold) {
-	l := x.ledger
+func (l *Ledger) stopsWaiting(h *Hold) {
 	n := h.lane
 	if n != nil {
 		i := 0
@@ -180,8 +178,7 @@ func (x *order) stopsWaiting(h *Hold) {
 
 // advance makes the first Hold of n ready if no other one is active and no earlier message may
 // come back.
-func (x *order) advance(n *lane) {
-	l := x.ledger
+func (l *Ledger) advance(n *lane) {
 	if n.head == nil && len(n.queue) > 0 && !l.closed && !n.source.holds() && n.mayRun(n.queue[0]) {
 		if h := n.queue[0]; h.Due > l.Now {
 			if n.bell == nil {
@@ -204,8 +201,7 @@ func (n *lane) mayRun(h *Hold) bool {
 }
 
 // admit makes h ready.
-func (x *order) admit(h *Hold) {
-	l := x.ledger
+func (l *Ledger) admit(h *Hold) {
 	h.state = ready
 	h.class = l.classOf(h)
 	l.enterLine(h, false)
@@ -238,7 +234,7 @@ func (n *lane) retry() Moment {
 }
 
 // FailKey records that a message with the key of h failed for good, for later ones.
-func (x *order) FailKey(h *Hold) {
+func (l *Ledger) FailKey(h *Hold) {
 	if n := h.lane; n != nil {
 		n.failed = true
 		h.Source.outlive(n)
@@ -265,8 +261,7 @@ func (h *Hold) OrderKey() (key string, ok bool) {
 func (h *Hold) KeyFailed() bool { return h.lane != nil && h.lane.failed }
 
 // ReleaseKey undoes FailKey, and reports whether it had an effect.
-func (x *order) ReleaseKey(key string) (had bool) {
-	l := x.ledger
+func (l *Ledger) ReleaseKey(key string) (had bool) {
 	for _, s := range l.sources {
 		if n := s.lanes[key]; n != nil && n.failed {
 			n.failed, had = false, true
@@ -277,8 +272,7 @@ func (x *order) ReleaseKey(key string) (had bool) {
 }
 
 // FailedKeys returns the keys that FailKey noted, sorted.
-func (x *order) FailedKeys() (keys []string) {
-	l := x.ledger
+func (l *Ledger) FailedKeys() (keys []string) {
 	for _, s := range l.sources {
 		for key, n := range s.lanes {
 			if n.failed {

@@ -5,8 +5,7 @@ import (
 )
 
 // expireLeases notices the leases that have ended.
-func (x *leasing) expireLeases(now Moment) {
-	l := x.ledger
+func (l *Ledger) expireLeases(now Moment) {
 	next := Moment(0)
 	for i := len(l.held) - 1; i >= 0; i-- { // Lose may remove the last
 		if i >= len(l.held) {
@@ -28,17 +27,16 @@ func (x *leasing) expireLeases(now Moment) {
 }
 
 // extend asks for the extension of leases.
-func (x *leasing) extend(Moment) {
-	l := x.ledger
+func (l *Ledger) extend(Moment) {
 	if len(l.held) > 0 {
 		l.do(Effect{Kind: Extend})
 	}
 }
 
 // Holding returns the sources that have Holds.
-func (x *leasing) Holding() (sources []*Source) {
+func (l *Ledger) Holding() (sources []*Source) {
 	last, known := (*Source)(nil), map[*Source]bool{}
-	for _, h := range x.ledger.held {
+	for _, h := range l.held {
 		if s := h.Source; s != last && !known[s] {
 			last, known[s] = s, true
 			sources = append(sources, s)
@@ -49,8 +47,7 @@ func (x *leasing) Holding() (sources []*Source) {
 
 // Keepable returns the Holds of s whose leases are to be extended. The caller calls Answered
 // for each.
-func (x *leasing) Keepable(s *Source) (hs []*Hold) {
-	l := x.ledger
+func (l *Ledger) Keepable(s *Source) (hs []*Hold) {
 	for _, h := range l.held {
 		if h.Source == s && !h.lost && !h.leaseless && !h.left && !h.returning {
 			h.extending = true
@@ -62,18 +59,17 @@ func (x *leasing) Keepable(s *Source) (hs []*Hold) {
 
 // Answered records that the call that was to extend the lease of h has ended. It returns false
 // if h was released meanwhile.
-func (x *leasing) Answered(h *Hold) (held bool) {
+func (l *Ledger) Answered(h *Hold) (held bool) {
 	h.extending = false
 	return h.state != released
 }
 
 // Extended records that the lease of h does not end before until.
-func (x *leasing) Extended(h *Hold, until Moment) { h.until = max(h.until, until) }
+func (l *Ledger) Extended(h *Hold, until Moment) { h.until = max(h.until, until) }
 
 // NotExtended records that the lease of h is lost. A Hold that is being acknowledged before its
 // run is not concerned: if the broker has acknowledged it, it has no lease.
-func (x *leasing) NotExtended(h *Hold, err error) {
-	l := x.ledger
+func (l *Ledger) NotExtended(h *Hold, err error) {
 	if h.state == taken && h.wait != nil && !h.leaseless {
 		return
 	}
@@ -81,8 +77,7 @@ func (x *leasing) NotExtended(h *Hold, err error) {
 }
 
 // ExtendIn plans the next extension.
-func (x *leasing) ExtendIn(d time.Duration) {
-	l := x.ledger
+func (l *Ledger) ExtendIn(d time.Duration) {
 	if len(l.held) > 0 && l.extension.at == 0 {
 		l.set(&l.extension, l.Now.Plus(d))
 	}

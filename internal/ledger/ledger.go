@@ -3,8 +3,7 @@
 // no clock: each method notes a fact at a moment, and appends to Out the effects that the
 // caller carries out. So one goroutine at a time may use a Ledger.
 //
-// Methods are in six types, such as crew, that a Ledger embeds. docs/engine.md says where a change
-// goes.
+// docs/engine.md says where a change goes.
 //
 // A [Hold] is a leased message. A [Worker] is a goroutine of the caller that runs handlers. A
 // [Source] is one attachment to a group, with its own messages and order.
@@ -71,13 +70,6 @@ type Ledger struct {
 	Out Effects
 	Now Moment // set by the caller before each use
 
-	crew
-	runBook
-	settlements
-	leasing
-	order
-	intake
-
 	alarms  alarms
 	held    []*Hold
 	free    []*Hold // to be used again
@@ -122,26 +114,11 @@ type Ledger struct {
 // New returns an empty Ledger.
 func New(c Config) *Ledger {
 	l := &Ledger{Config: c, dice: rand.IntN}
-	l.crew, l.runBook, l.settlements = crew{l}, runBook{l}, settlements{l}
-	l.leasing, l.order, l.intake = leasing{l}, order{l}, intake{l}
 	l.leases.ring, l.extension.ring, l.flush.ring = l.expireLeases, l.extend, l.flushAcks
 	l.nudge.ring = l.wakeAnother
 	l.hoard.ring, l.gather.ring = l.giveBackHoard, func(Moment) { l.rouse() }
 	return l
 }
-
-// The methods of a Ledger are in parts, because a type has at most 25 methods. The parts share all
-// of its data, and call each other through the Ledger: a crew takes Holds for
-// workers, a runBook notes how runs end, settlements settle Holds, leasing has the Holds and
-// their leases, order keeps the order of keys, and intake takes messages in.
-type (
-	crew        struct{ ledger *Ledger }
-	runBook     struct{ ledger *Ledger }
-	settlements struct{ ledger *Ledger }
-	leasing     struct{ ledger *Ledger }
-	order       struct{ ledger *Ledger }
-	intake      struct{ ledger *Ledger }
-)
 
 // An Effect is an action that the caller of a Ledger carries out.
 type Effect struct {

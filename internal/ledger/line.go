@@ -14,8 +14,7 @@ const (
 
 // classOf returns the class of h. If the backend refunds attempts, a first attempt is not
 // redelivered, because no handler had the message: a member gave it back unstarted.
-func (x *crew) classOf(h *Hold) class {
-	l := x.ledger
+func (l *Ledger) classOf(h *Hold) class {
 	switch {
 	case h.Suspect:
 		return suspect
@@ -26,8 +25,7 @@ func (x *crew) classOf(h *Hold) class {
 }
 
 // mayRun reports whether one more Hold of class c may run.
-func (x *crew) mayRun(c class) bool {
-	l := x.ledger
+func (l *Ledger) mayRun(c class) bool {
 	switch c {
 	case redelivered:
 		return l.running[c] < l.MaxRedelivered
@@ -52,8 +50,8 @@ func (l *line) empty() bool {
 
 // enterLine puts h, which is ready, into the line of its source: before all others if first is
 // set, and otherwise behind them.
-func (x *crew) enterLine(h *Hold, first bool) {
-	l, s := x.ledger, h.Source
+func (l *Ledger) enterLine(h *Hold, first bool) {
+	s := h.Source
 	if q := &s.line[h.class]; first {
 		q.unshift(h)
 	} else {
@@ -67,15 +65,14 @@ func (x *crew) enterLine(h *Hold, first bool) {
 }
 
 // leaveLine takes h out of the line of its source.
-func (x *crew) leaveLine(h *Hold) {
+func (l *Ledger) leaveLine(h *Hold) {
 	if h.Source.line[h.class].remove(h) {
-		x.ledger.lined[h.class]--
+		l.lined[h.class]--
 	}
 }
 
 // lining returns the sources with Holds in their line.
-func (x *crew) lining() []*Source {
-	l := x.ledger
+func (l *Ledger) lining() []*Source {
 	l.lines = slices.DeleteFunc(l.lines, func(s *Source) bool {
 		s.lines = !s.line.empty()
 		return !s.lines
@@ -84,8 +81,7 @@ func (x *crew) lining() []*Source {
 }
 
 // startable returns how many Holds a worker may take now.
-func (x *crew) startable() (n int) {
-	l := x.ledger
+func (l *Ledger) startable() (n int) {
 	for c, some := range l.lined {
 		if some > 0 && l.mayRun(class(c)) {
 			n += some
@@ -95,8 +91,7 @@ func (x *crew) startable() (n int) {
 }
 
 // startableOf returns how many of the Holds of s a worker may take now.
-func (x *crew) startableOf(s *Source) (n int) {
-	l := x.ledger
+func (l *Ledger) startableOf(s *Source) (n int) {
 	for c := range s.line {
 		if some := s.line[c].len(); some > 0 && l.mayRun(class(c)) {
 			n += some
@@ -106,18 +101,17 @@ func (x *crew) startableOf(s *Source) (n int) {
 }
 
 // pick takes the next Hold to run of s; nil: there is none.
-func (x *crew) pick(s *Source) *Hold {
-	h := x.choose(s)
+func (l *Ledger) pick(s *Source) *Hold {
+	h := l.choose(s)
 	if h != nil {
-		x.ledger.lined[h.class]--
+		l.lined[h.class]--
 	}
 	return h
 }
 
 // choose is pick without the count. Redelivered Holds come first. A suspect and a fresh Hold
 // have equal chances, because a suspect may end the process.
-func (x *crew) choose(s *Source) *Hold {
-	l := x.ledger
+func (l *Ledger) choose(s *Source) *Hold {
 	q := &s.line
 	switch {
 	case q[redelivered].len() > 0 && l.mayRun(redelivered):

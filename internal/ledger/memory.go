@@ -89,7 +89,7 @@ func (s *Source) expect(h *Hold, attempt int) {
 }
 
 // Failed remembers the number of an attempt that has failed, if the backend misses it.
-func (x *settlements) Failed(h *Hold) {
+func (l *Ledger) Failed(h *Hold) {
 	if h.Attempt > h.Delivery.Attempt {
 		h.Source.expect(h, h.Attempt+1)
 	}
@@ -104,7 +104,7 @@ const (
 // Floor counts a run of h after which h is given back. It returns the least delay until its
 // redelivery: 10 ms, and 10 ms more for each repeat, up to 50 ms. Without it a handler that
 // asks for no delay would keep a processor, or the broker, busy.
-func (x *settlements) Floor(h *Hold) time.Duration {
+func (l *Ledger) Floor(h *Hold) time.Duration {
 	m := h.Source.remember(h)
 	m.times = min(m.times+1, timesToHighest)
 	return time.Duration(m.times) * firstFloor
@@ -156,8 +156,7 @@ func (s *Source) forgetAcked(asked Moment) {
 // every unsettled message that this member knows comes again. Messages that are settled may
 // come again too. It returns the highest position received if all are settled, and "" if the
 // first message of the topic may be unsettled.
-func (x *leasing) ResumeAfter(s *Source) string {
-	l := x.ledger
+func (l *Ledger) ResumeAfter(s *Source) string {
 	lowest := ""
 	for _, h := range l.held {
 		if p := h.Delivery.Position; h.Source == s && (lowest == "" || p < lowest) {

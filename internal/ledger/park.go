@@ -26,8 +26,7 @@ const perEvent = 200 * time.Microsecond
 // overflows gives back h, which has arrived, if it belongs to the overflow of its lane, or if
 // no more Holds may be parked. While the first Hold of the lane runs for the first time, reading
 // stops instead (see park), because the lane is going to move.
-func (x *order) overflows(h *Hold, n *lane) bool {
-	l := x.ledger
+func (l *Ledger) overflows(h *Hold, n *lane) bool {
 	s, o, p := h.Source, n.over, h.Delivery.Position
 	count := 0
 	if o != nil {
@@ -62,8 +61,7 @@ func (x *order) overflows(h *Hold, n *lane) bool {
 // park takes the place of h, which waits, if too many Holds that wait have one: it tells the
 // caller's limiter that h needs none. So they leave places for messages that can run. h stays held,
 // and keeps its queue. A parked Hold gets no place again.
-func (x *order) park(h *Hold) {
-	l := x.ledger
+func (l *Ledger) park(h *Hold) {
 	if h.state != waiting || h.parked {
 		return
 	}
@@ -87,22 +85,20 @@ func (x *order) park(h *Hold) {
 const maxParkedBytes = 48 << 20 // less than the default of SubscribeOptions.MaxBytes
 
 // isCrowded reports whether no more Holds may be parked.
-func (x *order) isCrowded() bool {
-	l := x.ledger
+func (l *Ledger) isCrowded() bool {
 	return l.parked >= l.MaxParked || l.parkedBytes >= maxParkedBytes
 }
 
 // parks counts h as parked, or with -1 no longer.
-func (x *order) parks(h *Hold, n int) {
-	l := x.ledger
+func (l *Ledger) parks(h *Hold, n int) {
 	l.parked += n
 	h.Source.parked += n
 	l.parkedBytes += int64(n) * int64(h.size)
 }
 
 // uncrowd lets reading go on when there is room again for parked Holds, or none of s is parked.
-func (x *order) uncrowd(s *Source) {
-	switch l := x.ledger; {
+func (l *Ledger) uncrowd(s *Source) {
+	switch {
 	case l.crowded && !l.isCrowded():
 		l.setCrowded(false)
 	case l.crowded && s.parked == 0:
@@ -110,8 +106,7 @@ func (x *order) uncrowd(s *Source) {
 	}
 }
 
-func (x *order) setCrowded(yes bool) {
-	l := x.ledger
+func (l *Ledger) setCrowded(yes bool) {
 	l.crowded = yes
 	l.do(Effect{Kind: Crowded})
 	l.roomForAll()

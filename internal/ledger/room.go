@@ -6,8 +6,7 @@ import (
 )
 
 // Read notes how long a Receive took that brought all it had asked for.
-func (x *intake) Read(took time.Duration) {
-	l := x.ledger
+func (l *Ledger) Read(took time.Duration) {
 	if l.reading == 0 {
 		l.reading = took
 	}
@@ -16,8 +15,7 @@ func (x *intake) Read(took time.Duration) {
 
 // Wanted returns how many messages the fetcher of s may ask for. If it is 0, an effect Room
 // follows. While many Holds are ready or asked for, or some and few places are free, it is 0, so that reads are large.
-func (x *intake) Wanted(s *Source) int {
-	l := x.ledger
+func (l *Ledger) Wanted(s *Source) int {
 	n := l.wanted(s)
 	if waits := n == 0 && !s.revoked; waits != s.waits {
 		l.await(s, waits)
@@ -25,8 +23,7 @@ func (x *intake) Wanted(s *Source) int {
 	return n
 }
 
-func (x *intake) await(s *Source, waits bool) {
-	l := x.ledger
+func (l *Ledger) await(s *Source, waits bool) {
 	if s.waits = waits; waits {
 		l.waiting = append(l.waiting, s)
 	} else {
@@ -37,14 +34,12 @@ func (x *intake) await(s *Source, waits bool) {
 // Asking counts the n messages that a Receive of s asks for against the room of other sources,
 // until Put or Unread. The caller counts a Receive that will probably bring as many. Otherwise
 // sources that share room would together receive many times of it.
-func (x *intake) Asking(s *Source, n int) {
-	l := x.ledger
+func (l *Ledger) Asking(s *Source, n int) {
 	l.asked, s.asked = l.asked+n-s.asked, n
 }
 
 // Unread ends Asking after a Receive without a Put.
-func (x *intake) Unread(s *Source) {
-	l := x.ledger
+func (l *Ledger) Unread(s *Source) {
 	if s.asked > 0 {
 		l.asked, s.asked = l.asked-s.asked, 0
 		l.roomForAll()
@@ -53,8 +48,7 @@ func (x *intake) Unread(s *Source) {
 
 // wanted is Wanted without a note that the fetcher waits. Each condition under which it returns 0
 // needs a call of room when the condition ends, or the fetcher sleeps for ever.
-func (x *intake) wanted(s *Source) int {
-	l := x.ledger
+func (l *Ledger) wanted(s *Source) int {
 	if l.closed || s.revoked || l.crowded && s.parked > 0 && !s.gathers || l.chasing > 0 {
 		return 0
 	}
@@ -82,8 +76,7 @@ func (x *intake) wanted(s *Source) int {
 // ahead returns how many messages may be prefetched: as many as the workers can start while
 // two Receives go on, and at least one for each worker. It is 0 if no run was measured yet,
 // or if leases cannot be extended.
-func (x *intake) ahead(s *Source) int {
-	l := x.ledger
+func (l *Ledger) ahead(s *Source) int {
 	if l.average == 0 || !s.CanExtend {
 		return 0
 	}
@@ -94,14 +87,12 @@ func (x *intake) ahead(s *Source) int {
 }
 
 // Apart reports whether there may be no room for s, but room for other sources.
-func (x *intake) Apart(s *Source) bool {
-	l := x.ledger
+func (l *Ledger) Apart(s *Source) bool {
 	return l.Order == Total || l.crowded && s.parked > 0
 }
 
 // room wakes the fetcher of s if it waits for room and may read now.
-func (x *intake) room(s *Source) {
-	l := x.ledger
+func (l *Ledger) room(s *Source) {
 	if s.waits && l.wanted(s) > 0 {
 		l.await(s, false)
 		l.do(Effect{Kind: Room, Source: s})
@@ -109,8 +100,7 @@ func (x *intake) room(s *Source) {
 }
 
 // roomForAll wakes all fetchers that may read now.
-func (x *intake) roomForAll() {
-	l := x.ledger
+func (l *Ledger) roomForAll() {
 	if len(l.waiting) == 0 {
 		return
 	}

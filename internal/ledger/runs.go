@@ -6,8 +6,7 @@ import (
 
 // collect records the results of the runs that have succeeded. Each failed run is noted by
 // Returned.
-func (x *runBook) collect(w *Worker) {
-	l := x.ledger
+func (l *Ledger) collect(w *Worker) {
 	for done := int(w.done.Load()); w.counted < done; w.counted++ {
 		if h := w.holds[w.counted]; h != nil && h.worker == w {
 			l.succeeded(h, w.times[w.counted])
@@ -15,8 +14,7 @@ func (x *runBook) collect(w *Worker) {
 	}
 }
 
-func (x *runBook) succeeded(h *Hold, at span) {
-	l := x.ledger
+func (l *Ledger) succeeded(h *Hold, at span) {
 	l.give(h)
 	h.inSlice = false
 	h.began = at.began
@@ -38,8 +36,7 @@ func (x *runBook) succeeded(h *Hold, at span) {
 }
 
 // steal takes back the Holds of w that have not begun.
-func (x *runBook) steal(w *Worker) {
-	l := x.ledger
+func (l *Ledger) steal(w *Worker) {
 	from := int(w.next.Swap(stolen))
 	for i := len(w.holds) - 1; i >= from; i-- {
 		h := w.holds[i]
@@ -65,8 +62,7 @@ func (x *runBook) steal(w *Worker) {
 }
 
 // watchTimeout acts on the timeout of the present run of w, and later on its being stuck.
-func (x *runBook) watchTimeout(w *Worker, now Moment) {
-	l := x.ledger
+func (l *Ledger) watchTimeout(w *Worker, now Moment) {
 	began := Moment(w.began.Load())
 	i := int(w.next.Load()) - 1
 	switch {
@@ -100,8 +96,7 @@ func (x *runBook) watchTimeout(w *Worker, now Moment) {
 }
 
 // timedOut ends the context of the run of h. In manual mode it takes h from the program.
-func (x *runBook) timedOut(h *Hold, w *Worker) {
-	l := x.ledger
+func (l *Ledger) timedOut(h *Hold, w *Worker) {
 	if h == nil || h.worker != w {
 		return
 	}
@@ -118,8 +113,7 @@ func (x *runBook) timedOut(h *Hold, w *Worker) {
 }
 
 // expire takes h from the program, which has not settled it in time.
-func (x *runBook) expire(h *Hold) {
-	l := x.ledger
+func (l *Ledger) expire(h *Hold) {
 	if h.lost || h.state != taken && h.state != entrusted {
 		return
 	}
@@ -133,8 +127,7 @@ func (x *runBook) expire(h *Hold) {
 
 // takeAway takes the Holds of a run that is stuck from it. They are settled as timed out. A
 // spare worker takes the place of w.
-func (x *runBook) takeAway(w *Worker, runs []*Hold, now Moment) {
-	l := x.ledger
+func (l *Ledger) takeAway(w *Worker, runs []*Hold, now Moment) {
 	w.stuck = true
 	l.working--
 	l.stuck++
@@ -175,8 +168,7 @@ type Returned struct {
 // Hold is decided, or was entrusted to the program, the caller settles it, after it has left the
 // lock: until then the state settling protects h. The Holds that w
 // has not begun are taken back, because they may be of the same key.
-func (x *runBook) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (r Returned) {
-	l := x.ledger
+func (l *Ledger) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (r Returned) {
 	l.collect(w)
 	if l.Batch.Size == 0 {
 		l.steal(w)
@@ -212,8 +204,7 @@ func (x *runBook) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (
 }
 
 // entrust leaves h to the program after its run.
-func (x *runBook) entrust(h *Hold) {
-	l := x.ledger
+func (l *Ledger) entrust(h *Hold) {
 	h.trust()
 	h.state = entrusted
 	if l.Timeout > 0 {
@@ -229,8 +220,7 @@ func (h *Hold) trust() {
 }
 
 // count records a run, or in manual mode the time until settlement.
-func (x *runBook) count(at span, failed bool) {
-	l := x.ledger
+func (l *Ledger) count(at span, failed bool) {
 	took := time.Duration(at.ended - at.began)
 	if l.average == 0 {
 		l.average = took
@@ -245,8 +235,7 @@ func (x *runBook) count(at span, failed bool) {
 
 // Resize changes Concurrency. Idle workers that are too many end, and others when their slices
 // have ended, so no run is cut.
-func (x *runBook) Resize(n int) {
-	l := x.ledger
+func (l *Ledger) Resize(n int) {
 	l.Concurrency = n
 	for left := l.workers - n - l.spare(); left > 0 && len(l.idle) > 0; left-- {
 		last := len(l.idle) - 1

@@ -42,8 +42,7 @@ const gatherAcks = 2 * time.Millisecond
 
 // Claim gives the program the right to settle the message of a run, in manual mode. Only one
 // caller gets it. failed: the program settles it as failed.
-func (x *settlements) Claim(h *Hold, run any, failed bool) (Wait, error) {
-	l := x.ledger
+func (l *Ledger) Claim(h *Hold, run any, failed bool) (Wait, error) {
 	if h.Run == run && (h.state == taken || h.state == entrusted) && h.until <= l.Now {
 		l.Lose(h, nil)
 	}
@@ -64,8 +63,7 @@ func (x *settlements) Claim(h *Hold, run any, failed bool) (Wait, error) {
 // Confirm acknowledges h, which a worker has taken, before its run. The Wait ends without an
 // error if h may run. h stays taken meanwhile: so Acked and NotAcked know that a run waits, and do
 // not release h.
-func (x *settlements) Confirm(h *Hold) Wait {
-	l := x.ledger
+func (l *Ledger) Confirm(h *Hold) Wait {
 	h.wait = NewWait()
 	l.Out.Acks = append(l.Out.Acks, h)
 	l.Out.FlushAcks = true
@@ -74,8 +72,7 @@ func (x *settlements) Confirm(h *Hold) Wait {
 
 // Unrun records that h, whose Confirm has failed, does not run, and releases it with err. It
 // reports whether its lease was lost before.
-func (x *settlements) Unrun(w *Worker, h *Hold, err error) (lost bool) {
-	l := x.ledger
+func (l *Ledger) Unrun(w *Worker, h *Hold, err error) (lost bool) {
 	l.give(h)
 	lost = h.lost
 	h.lost = true
@@ -84,8 +81,7 @@ func (x *settlements) Unrun(w *Worker, h *Hold, err error) (lost bool) {
 }
 
 // Acknowledge settles h. The next message of its key may run, but not in manual mode.
-func (x *settlements) Acknowledge(h *Hold) {
-	l := x.ledger
+func (l *Ledger) Acknowledge(h *Hold) {
 	if h.state == released {
 		return
 	}
@@ -105,19 +101,18 @@ func (x *settlements) Acknowledge(h *Hold) {
 
 // Settled records that h is settled as far as later messages of its key are concerned. h stays held
 // until an answer releases it.
-func (x *settlements) Settled(h *Hold) {
+func (l *Ledger) Settled(h *Hold) {
 	if h.state != released {
 		h.state = settling
 		h.Source.leaveLane(h)
-		x.ledger.rouse()
+		l.rouse()
 	}
 }
 
-func (x *settlements) flushAcks(Moment) { x.ledger.Out.FlushAcks = true }
+func (l *Ledger) flushAcks(Moment) { l.Out.FlushAcks = true }
 
 // Acked records that the broker has acknowledged h. The call began at the moment start.
-func (x *settlements) Acked(h *Hold, start Moment) {
-	l := x.ledger
+func (l *Ledger) Acked(h *Hold, start Moment) {
 	switch late := h.lost || h.until <= l.Now; {
 	case h.state == taken && late:
 		h.wait.end(fmt.Errorf("eventbus: acknowledged after the lease: %w", Unknown(backend.ErrLeaseLost)))
@@ -139,8 +134,7 @@ func (x *settlements) Acked(h *Hold, start Moment) {
 
 // NotAcked releases h, which cannot be acknowledged because of err. If h waits for its run,
 // NotAcked only ends the wait.
-func (x *settlements) NotAcked(h *Hold, err error) {
-	l := x.ledger
+func (l *Ledger) NotAcked(h *Hold, err error) {
 	if h.state == taken {
 		h.wait.end(err)
 		return
@@ -152,12 +146,11 @@ func (x *settlements) NotAcked(h *Hold, err error) {
 }
 
 // EndWait ends, with err, the wait of a caller for the settlement of h.
-func (x *settlements) EndWait(h *Hold, err error) { h.wait.end(err) }
+func (l *Ledger) EndWait(h *Hold, err error) { h.wait.end(err) }
 
 // Postpone lets h come again at the moment due. counts: it has spent an attempt. If its lease
 // is lost, h is released.
-func (x *settlements) Postpone(h *Hold, due Moment, counts bool) {
-	l := x.ledger
+func (l *Ledger) Postpone(h *Hold, due Moment, counts bool) {
 	if h.state == released {
 		return
 	}
@@ -172,8 +165,7 @@ func (x *settlements) Postpone(h *Hold, due Moment, counts bool) {
 // postpone gives h back if the backend refunds attempts and keeps the order of redelivered
 // messages, or if h is in no order. Otherwise h rests in this member. If h can do neither, it
 // is redelivered when its lease has ended.
-func (x *settlements) postpone(h *Hold, due Moment, counts bool) {
-	l := x.ledger
+func (l *Ledger) postpone(h *Hold, due Moment, counts bool) {
 	s := h.Source
 	gone := l.closed || s.revoked
 	switch {
@@ -198,8 +190,7 @@ var ErrNotStarted = errors.New("eventbus: shutting down")
 
 // giveBack hands h to the queue of Delays. It leaves a stub in the lane of h, for which later
 // messages of its key wait. postpone decides between giveBack and rest.
-func (x *settlements) giveBack(h *Hold, due Moment) {
-	l := x.ledger
+func (l *Ledger) giveBack(h *Hold, due Moment) {
 	h.Source.away(h)
 	h.leave()
 	l.give(h)
@@ -208,8 +199,7 @@ func (x *settlements) giveBack(h *Hold, due Moment) {
 }
 
 // rest keeps h in this member until due. Its run has no Hold any more.
-func (x *settlements) rest(h *Hold, due Moment, counts bool) {
-	l := x.ledger
+func (l *Ledger) rest(h *Hold, due Moment, counts bool) {
 	if counts {
 		h.Attempt++
 	}
@@ -238,8 +228,7 @@ func (x *settlements) rest(h *Hold, due Moment, counts bool) {
 }
 
 // ringHold lets the alarm of h ring at the moment at: h is due, or its program is late.
-func (x *settlements) ringHold(h *Hold, at Moment) {
-	l := x.ledger
+func (l *Ledger) ringHold(h *Hold, at Moment) {
 	if h.bell == nil {
 		h.bell = &alarm{}
 		h.bell.ring = func(Moment) {
@@ -260,11 +249,10 @@ func (x *settlements) ringHold(h *Hold, at Moment) {
 }
 
 // Repeat asks for an effect Again for h, which is being settled, at the moment at.
-func (x *settlements) Repeat(h *Hold, at Moment) { x.ledger.ringHold(h, at) }
+func (l *Ledger) Repeat(h *Hold, at Moment) { l.ringHold(h, at) }
 
 // Hurry ends the waits of Repeat.
-func (x *settlements) Hurry() {
-	l := x.ledger
+func (l *Ledger) Hurry() {
 	for _, h := range l.held {
 		if (h.state == settling || h.state == taken) && h.bell != nil && h.bell.at != 0 {
 			l.set(h.bell, 0)
@@ -274,7 +262,7 @@ func (x *settlements) Hurry() {
 }
 
 // Expecting prepares a call of Delay for h. A call that refunds no attempt counts one.
-func (x *settlements) Expecting(h *Hold, refunds bool) {
+func (l *Ledger) Expecting(h *Hold, refunds bool) {
 	if !h.Counted && !refunds { // now, because the message may be redelivered before the answer
 		h.Source.expect(h, h.Attempt)
 	}
@@ -282,8 +270,7 @@ func (x *settlements) Expecting(h *Hold, refunds bool) {
 
 // Unclear records that a call may have settled h. If it was a Delay, h is due after at the
 // latest.
-func (x *settlements) Unclear(h *Hold, after time.Duration) {
-	l := x.ledger
+func (l *Ledger) Unclear(h *Hold, after time.Duration) {
 	h.Unsure = true
 	if h.returning {
 		h.maybe = max(h.maybe, l.Now.Plus(after))
@@ -291,8 +278,7 @@ func (x *settlements) Unclear(h *Hold, after time.Duration) {
 }
 
 // Delayed records that h was given back, to be due at the moment due.
-func (x *settlements) Delayed(h *Hold, due Moment) {
-	l := x.ledger
+func (l *Ledger) Delayed(h *Hold, due Moment) {
 	h.Source.remember(h).due(due)
 	l.stubDue(h, due)
 	l.Release(h, nil)
@@ -300,8 +286,7 @@ func (x *settlements) Delayed(h *Hold, due Moment) {
 
 // NotDelayed records that h cannot be given back because of err. It is redelivered when its lease
 // ends. If another member has it already, the lease is lost.
-func (x *settlements) NotDelayed(h *Hold, err error) {
-	l := x.ledger
+func (l *Ledger) NotDelayed(h *Hold, err error) {
 	lost := errors.Is(err, backend.ErrLeaseLost)
 	if st := h.stub; lost && st != nil && !h.Unsure {
 		h.stub = nil

@@ -6,8 +6,7 @@ import (
 )
 
 // hasWork reports whether a worker may take Holds. A batch that is not full waits.
-func (x *crew) hasWork() bool {
-	l := x.ledger
+func (l *Ledger) hasWork() bool {
 	n := l.startable()
 	if n == 0 || l.Batch.Size == 0 {
 		return n > 0
@@ -52,8 +51,7 @@ func rotate(lines []*Source) {
 }
 
 // pickAny takes the next Hold to run. It starts no Hold whose lease has ended.
-func (x *crew) pickAny() (picked *Hold) {
-	l := x.ledger
+func (l *Ledger) pickAny() (picked *Hold) {
 	var expired []*Hold // lost afterwards, because Lose changes lines
 	for _, s := range l.lining() {
 		for picked = l.pick(s); picked != nil && picked.until <= l.Now; picked = l.pick(s) {
@@ -70,21 +68,19 @@ func (x *crew) pickAny() (picked *Hold) {
 }
 
 // start gives h to w, as the Hold n of its slice.
-func (x *crew) start(h *Hold, w *Worker, n int) {
-	l := x.ledger
+func (l *Ledger) start(h *Hold, w *Worker, n int) {
 	h.state, h.worker, h.began, h.slot = taken, w, 0, int32(n)
 	h.inSlice = true
 	l.running[h.class]++
 }
 
 // putBack undoes pickAny.
-func (x *crew) putBack(h *Hold) { x.ledger.enterLine(h, true) }
+func (l *Ledger) putBack(h *Hold) { l.enterLine(h, true) }
 
 // takeSlice returns Holds for about a millisecond of work, but leaves some for other workers.
 // Messages of a key may follow each other in it. Where keys permit, it is in the order of
 // positions.
-func (x *crew) takeSlice(w *Worker) (hs []*Hold) {
-	l := x.ledger
+func (l *Ledger) takeSlice(w *Worker) (hs []*Hold) {
 	n := l.sliceLen()
 	hs = w.room
 	next := followers{ledger: l, lanes: w.lanes[:0]}
@@ -155,8 +151,7 @@ func (s *followers) take() *Hold {
 	return f
 }
 
-func (x *crew) sliceLen() int {
-	l := x.ledger
+func (l *Ledger) sliceLen() int {
 	if l.Single || l.average == 0 || l.average > sliceTime {
 		return 1
 	}
@@ -166,8 +161,7 @@ func (x *crew) sliceLen() int {
 }
 
 // takeBatch returns the Holds of a batch.
-func (x *crew) takeBatch(w *Worker) (hs []*Hold) {
-	l := x.ledger
+func (l *Ledger) takeBatch(w *Worker) (hs []*Hold) {
 	if !l.hasWork() {
 		return nil
 	}

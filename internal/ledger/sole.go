@@ -38,18 +38,16 @@ const gatherRest = 5 * time.Second
 // noticed that all leases of the earlier member have ended. Messages that wait for a retry without a
 // member are in the number too. If the broker tells none, a new message or a Receive that has waited shows
 // that none are left: brokers redeliver messages before new ones, apart from rare cases.
-func (x *intake) Gather(s *Source) {
-	l := x.ledger
+func (l *Ledger) Gather(s *Source) {
 	s.gathers = true
-	s.calm.ring = func(Moment) { x.gathered(s) }
+	s.calm.ring = func(Moment) { l.gathered(s) }
 	l.progresses(s)
 	l.set(&s.calm, s.latest)
 }
 
 // Outstanding notes that n messages of s were delivered and not settled, by the broker's count at a
 // moment since the last Receive.
-func (x *intake) Outstanding(s *Source, n int) {
-	l := x.ledger
+func (l *Ledger) Outstanding(s *Source, n int) {
 	if !s.gathers || s.ending {
 		return
 	}
@@ -78,11 +76,10 @@ func (h *Hold) unsettled() bool {
 }
 
 // progresses prolongs the gathering of s, because messages have arrived for which it waits.
-func (x *intake) progresses(s *Source) { s.latest = x.ledger.Now.Plus(x.ledger.Lease + GatherTime) }
+func (l *Ledger) progresses(s *Source) { s.latest = l.Now.Plus(l.Lease + GatherTime) }
 
 // lull sets the alarm that ends the gathering of s.
-func (x *intake) lull(s *Source) {
-	l := x.ledger
+func (l *Ledger) lull(s *Source) {
 	l.set(&s.calm, min(l.Now.Plus(gatherRest), max(s.latest, l.Now+1)))
 }
 
@@ -90,7 +87,7 @@ func (x *intake) lull(s *Source) {
 func (s *Source) Gathers() bool { return s.gathers }
 
 // Waited notes that a Receive of s has waited for d, and that nothing was due.
-func (x *intake) Waited(s *Source, d time.Duration) {
+func (l *Ledger) Waited(s *Source, d time.Duration) {
 	if !s.gathers || s.ending {
 		return
 	}
@@ -98,14 +95,13 @@ func (x *intake) Waited(s *Source, d time.Duration) {
 		return
 	}
 	if s.waited += d; s.waited >= GatherTime {
-		x.gathered(s)
+		l.gathered(s)
 	}
 }
 
 // collected ends the gathering of s if r shows that all messages have arrived, or if there is no room
 // for more.
-func (x *intake) collected(s *Source, r Receipt, fresh bool) {
-	l := x.ledger
+func (l *Ledger) collected(s *Source, r Receipt, fresh bool) {
 	s.waited, s.slowly = 0, fresh
 	if slices.ContainsFunc(r.Holds, func(h *Hold) bool { return h.lane != nil && h.Delivery.Redelivered }) {
 		l.progresses(s)
@@ -117,8 +113,7 @@ func (x *intake) collected(s *Source, r Receipt, fresh bool) {
 	}
 }
 
-func (x *intake) gathered(s *Source) {
-	l := x.ledger
+func (l *Ledger) gathered(s *Source) {
 	s.gathers = false
 	l.set(&s.calm, 0)
 	lanes := make([]*lane, 0, len(s.lanes))
@@ -136,8 +131,7 @@ func (s *Source) holds() bool { return s.revoked || s.gathers }
 
 // End asks for an effect Emptied when the revoked source s has no Hold any more. No message of
 // s arrives after it.
-func (x *leasing) End(s *Source) {
-	l := x.ledger
+func (l *Ledger) End(s *Source) {
 	s.ending = true
 	if l.set(&s.calm, 0); s.held == 0 {
 		l.do(Effect{Kind: Emptied, Source: s})
@@ -148,8 +142,8 @@ func (x *leasing) End(s *Source) {
 func (s *Source) LeasedUntil() Moment { return s.leased }
 
 // releases notes that h, which s had, is released with the result err.
-func (x *leasing) releases(h *Hold, err error) {
-	l, s := x.ledger, h.Source
+func (l *Ledger) releases(h *Hold, err error) {
+	s := h.Source
 	s.held--
 	if err != nil && !h.leaseless {
 		s.leased = max(s.leased, l.LeaseEnd(h))

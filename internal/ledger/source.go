@@ -32,8 +32,7 @@ type Source struct {
 }
 
 // Add adds s, which takes part until Remove.
-func (x *intake) Add(s *Source) {
-	l := x.ledger
+func (l *Ledger) Add(s *Source) {
 	s.ledger = l
 	s.lanes, s.memory = map[string]*lane{}, map[string]*memo{}
 	l.sources = append(l.sources, s)
@@ -42,8 +41,7 @@ func (x *intake) Add(s *Source) {
 // Replace puts s in the place of the source old, whose group is lost. All Holds of old lose
 // their leases because of why. If fresh is set, the topic was made anew. Replace returns how
 // many leases were lost.
-func (x *intake) Replace(old, s *Source, fresh bool, why error) (lost int) {
-	l := x.ledger
+func (l *Ledger) Replace(old, s *Source, fresh bool, why error) (lost int) {
 	for i := range l.sources {
 		if l.sources[i] == old {
 			l.sources[i] = s
@@ -68,8 +66,7 @@ func (x *intake) Replace(old, s *Source, fresh bool, why error) (lost int) {
 }
 
 // LoseAll records that all Holds of s lost their leases because of why, and returns how many.
-func (x *leasing) LoseAll(s *Source, why error) (lost int) {
-	l := x.ledger
+func (l *Ledger) LoseAll(s *Source, why error) (lost int) {
 	for _, h := range slices.Clone(l.held) {
 		if h.Source == s {
 			lost++
@@ -128,8 +125,7 @@ func (s *Source) note(r Receipt) {
 }
 
 // Put takes the messages of a Receive.
-func (x *intake) Put(s *Source, r Receipt) {
-	l := x.ledger
+func (l *Ledger) Put(s *Source, r Receipt) {
 	l.asked, s.asked = l.asked-s.asked, 0
 	highest, fresh := "", false
 	var touched []*lane
@@ -196,8 +192,7 @@ const (
 )
 
 // watchHoard lets giveBackHoard look when the first Hold in a line has waited for hoardTime.
-func (x *intake) watchHoard() {
-	l := x.ledger
+func (l *Ledger) watchHoard() {
 	if l.hoard.at != 0 || l.working < l.Concurrency && (l.lined[redelivered] == 0 || l.mayRun(redelivered)) {
 		return
 	}
@@ -215,8 +210,7 @@ func (x *intake) watchHoard() {
 
 // giveBackHoard gives back the Holds that no worker could take for hoardTime, because another
 // member may be idle. It raises the average, so that less is prefetched.
-func (x *intake) giveBackHoard(now Moment) {
-	l := x.ledger
+func (l *Ledger) giveBackHoard(now Moment) {
 	for _, s := range slices.Clone(l.lining()) {
 		for c := range s.line {
 			l.giveBackQueue(s, class(c), now)
@@ -225,8 +219,7 @@ func (x *intake) giveBackHoard(now Moment) {
 	l.watchHoard()
 }
 
-func (x *intake) giveBackQueue(s *Source, c class, now Moment) {
-	l := x.ledger
+func (l *Ledger) giveBackQueue(s *Source, c class, now Moment) {
 	q := &s.line[c]
 	allBusy := l.working >= l.Concurrency
 	if c == suspect || q.len() == 0 || q.first().came.Plus(hoardTime) > now || !allBusy && l.mayRun(c) {
@@ -254,8 +247,7 @@ func (x *intake) giveBackQueue(s *Source, c class, now Moment) {
 }
 
 // turn returns when a redelivered Hold may run before which n others wait.
-func (x *intake) turn(n int) Moment {
-	l := x.ledger
+func (l *Ledger) turn(n int) Moment {
 	wait := time.Duration(n) * l.average / time.Duration(max(l.MaxRedelivered, 1))
 	return l.Now.Plus(min(max(wait, firstFloor), mostTurn))
 }
@@ -263,8 +255,7 @@ func (x *intake) turn(n int) Moment {
 const mostTurn = 10 * time.Second
 
 // spill postpones redelivered Holds, so that they leave places for others.
-func (x *intake) spill(s *Source) {
-	l := x.ledger
+func (l *Ledger) spill(s *Source) {
 	for q := &s.line[redelivered]; q.len() > max(l.MaxInFlight/4, 1); {
 		l.postpone(q.last(), l.turn(q.len()), false)
 	}

@@ -34,8 +34,7 @@ func (s *Source) away(h *Hold) {
 }
 
 // stubDue notes when the message of h, which was given back, is surely due.
-func (x *order) stubDue(h *Hold, at Moment) {
-	l := x.ledger
+func (l *Ledger) stubDue(h *Hold, at Moment) {
 	if o := h.over; o != nil {
 		h.over = nil
 		o.calls--
@@ -113,7 +112,7 @@ func (s *Source) resolve(st *stub) {
 
 // Barring returns at most most positions of messages that were given back to the source s, and behind which others of
 // their key wait.
-func (x *order) Barring(s *Source, most int) (positions []string) {
+func (l *Ledger) Barring(s *Source, most int) (positions []string) {
 	for _, n := range s.lanes {
 		for i := 0; i < len(n.stubs) && len(n.queue) > 0 && len(positions) < most; i++ {
 			positions = append(positions, n.stubs[i].position)
@@ -124,7 +123,7 @@ func (x *order) Barring(s *Source, most int) (positions []string) {
 
 // SettledElsewhere records that the group has settled messages of s that were given back, so that they do not
 // come again.
-func (x *order) SettledElsewhere(s *Source, positions []string) {
+func (l *Ledger) SettledElsewhere(s *Source, positions []string) {
 	var freed []*lane
 	for _, n := range s.lanes {
 		before := len(n.stubs)
@@ -138,7 +137,7 @@ func (x *order) SettledElsewhere(s *Source, positions []string) {
 		}
 	}
 	for _, n := range freed {
-		x.ledger.advance(n)
+		l.advance(n)
 	}
-	x.ledger.rouse()
+	l.rouse()
 }

@@ -47,8 +47,7 @@ const (
 )
 
 // NewWorker returns a Worker for a goroutine that an effect Start asks for.
-func (x *crew) NewWorker() *Worker {
-	l := x.ledger
+func (l *Ledger) NewWorker() *Worker {
 	w := &Worker{Wake: make(chan struct{}, 1)}
 	w.timeouts.ring = func(now Moment) { l.watchTimeout(w, now) }
 	w.overslice.ring = func(Moment) { l.collect(w); l.steal(w); l.rouse(); l.watchHoard() }
@@ -105,8 +104,7 @@ func (w *Worker) Succeeded(n int) { w.done.Store(int32(n)) }
 
 // Take ends the slice of w and returns its next one. If there is none, w waits for Wake and
 // calls Take again. If stay is false, w ends.
-func (x *crew) Take(w *Worker) (hs []*Hold, stay bool) {
-	l := x.ledger
+func (l *Ledger) Take(w *Worker) (hs []*Hold, stay bool) {
 	l.waking = false
 	l.leaveBusy(w)
 	if l.closed && !l.finishes() || l.workers > l.Concurrency+l.spare() {
@@ -151,8 +149,7 @@ func (x *crew) Take(w *Worker) (hs []*Hold, stay bool) {
 }
 
 // Gone records that the goroutine of w has ended, and another one replaces it.
-func (x *crew) Gone(w *Worker) {
-	l := x.ledger
+func (l *Ledger) Gone(w *Worker) {
 	l.waking = false
 	l.leaveBusy(w)
 	l.workers--
@@ -160,8 +157,7 @@ func (x *crew) Gone(w *Worker) {
 }
 
 // leaveBusy ends the slice of w.
-func (x *crew) leaveBusy(w *Worker) {
-	l := x.ledger
+func (l *Ledger) leaveBusy(w *Worker) {
 	if w.holds == nil {
 		return
 	}
@@ -186,7 +182,7 @@ func (x *crew) leaveBusy(w *Worker) {
 }
 
 // spare returns how many workers may run in place of stuck ones.
-func (x *crew) spare() int { return min(x.ledger.stuck, max(x.ledger.Concurrency, leastSpare)) }
+func (l *Ledger) spare() int { return min(l.stuck, max(l.Concurrency, leastSpare)) }
 
 // hang notes that a run of h is stuck in w, until w ends it.
 func (w *Worker) hang(h *Hold) {
@@ -197,8 +193,7 @@ func (w *Worker) hang(h *Hold) {
 
 // rouse wakes or starts one worker if there is a Hold for it. When that worker takes its
 // Holds, it calls rouse for the next worker.
-func (x *crew) rouse() {
-	l := x.ledger
+func (l *Ledger) rouse() {
 	if l.closed && !l.finishes() || l.waking || !l.hasWork() {
 		return
 	}
@@ -219,14 +214,12 @@ func (x *crew) rouse() {
 
 // littleWork reports whether the Holds that are ready are so little work that to wake another
 // worker costs more.
-func (x *crew) littleWork() bool {
-	l := x.ledger
+func (l *Ledger) littleWork() bool {
 	return l.average > 0 && time.Duration(l.startable())*l.average < wakeFor
 }
 
 // wakeAnother wakes a worker for Holds that have waited for others.
-func (x *crew) wakeAnother(Moment) {
-	l := x.ledger
+func (l *Ledger) wakeAnother(Moment) {
 	l.hurry++
 	l.rouse()
 	l.hurry--
