@@ -12,7 +12,6 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed41896749/eventbus/backend"
 )
 
@@ -260,3 +259,50 @@ const (
 	holdMark = "=" // begins the name of a consumer of hold; names of groups cannot have it
 	holdFor  = time.Minute
 )
+
+// Stats implements [backend.Statser]. JetStream does not count members, and does not
+// separate held from delayed messages. Stats.Members is always [backend.Unknown]. InFlight
+// and Delayed are Unknown unless both are zero.
+func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+	return run(ctx, b, "stats", topic+"/"+group, harmless, func(ctx context.Context) (backend.Stats, error) {
+		return b.stats(ctx, b.place(topic), group)
+	})
+}
+
+func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.Stats, err error) {
+	state, err := b.state(ctx, p)
+	if err != nil {
+		return s, err
+	}
+	var info jetstream.ConsumerInfo
+	if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
+		return s, err
+	}
+	s.Depth = int64(state.Msgs)
+	s.Lag = int64(max(info.NumPending, unread(p, state, info.Delivered.Stream)))
+	s.Members, s.Unacked = backend.Unknown, int64(info.NumAckPending)
+	if s.Unacked > 0 {
+		s.InFlight, s.Delayed = backend.Unknown, backend.Unknown
+	}
+	if s.Lag == 0 && s.Unacked == 0 {
+		return s, nil
+	}
+	m, err := b.readOne(ctx, p, info.AckFloor.Stream+1)
+	if isCode(err, jetstream.JSErrCodeMessageNotFound) { // all were removed meanwhile, as by a maximum age
+		s.Lag, s.Unacked, s.InFlight, s.Delayed = 0, 0, 0, 0
+		return s, nil
+	}
+	s.Oldest = m.Time
+	return s, err
+}
+
+// unread returns how many messages of a stream follow the last delivered message. The
+// number of the consumer may be too low, because the consumer learns of stored messages a
+// moment later. unread returns 0 if the stream is shared or lacks messages in the middle.
+func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
+	if p.shared() || state.Msgs == 0 || state.NumDeleted > 0 {
+		return 0
+	}
+	delivered = max(delivered, state.FirstSeq-1)
+	return max(state.LastSeq, delivered) - delivered
+}

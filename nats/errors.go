@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed41896749/eventbus/backend"
 )
 
@@ -142,68 +140,4 @@ func failure(closed bool, op, what string, err error) error {
 		op += " " + what
 	}
 	return fmt.Errorf("nats: %s: %w", op, err)
-}
-
-const unserved = "nobody serves the consumer"
-
-// errPasses means that a pull failed, and the next one may succeed.
-var errPasses = fmt.Errorf("%w: a pull was refused", backend.ErrUnavailable)
-
-// meaning returns the error of a pull that a status message has ended, or nil for an
-// ordinary end. asked is the time at which the pull was sent; end is the status message.
-func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) error {
-	switch status, text := end.Header.Get("Status"), end.Header.Get("Description"); {
-	case status == "408" && text == "Requests Pending": // pulls of other members are waiting already
-		sleep(ctx, s.ended, 20*time.Millisecond)
-		return nil
-	case status == "404", status == "408": // no messages, or the pull expired
-		return nil
-	case status == "503": // the consumer is deleted, or has no leader
-		if err := s.fate(ctx, asked, unserved); errors.Is(err, backend.ErrGone) {
-			return err
-		}
-		return fmt.Errorf("%w: %s", errPasses, unserved)
-	case status != "409":
-		return fmt.Errorf("%w: status %s %s", backend.ErrRefused, status, text)
-	case strings.HasPrefix(text, "Consumer Deleted"):
-		return fmt.Errorf("%w: %s", backend.ErrGone, text)
-	case strings.HasPrefix(text, "Leadership Change"), strings.HasPrefix(text, "Server Shutdown"), strings.HasPrefix(text, "Exceeded MaxWaiting"):
-		return fmt.Errorf("%w: %s", backend.ErrUnavailable, text)
-	case strings.HasPrefix(text, "Exceeded MaxRequest"):
-		info, err := s.info(ctx)
-		if err == nil {
-			s.pulls.respect(info.Config)
-		}
-		return fmt.Errorf("%w: %s", errPasses, text)
-	default:
-		return fmt.Errorf("%w: %s", backend.ErrRefused, text)
-	}
-}
-
-// info asks the server about the consumer of the member.
-func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	err = s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
-	if err == nil {
-		s.halt.learn(pauseOf(&info))
-		s.taken.learn(&info)
-	}
-	return info, err
-}
-
-// fate asks the server why a consumer does not answer a request, which was sent at the time
-// sent. If the consumer does not exist, or was created after that time, the error is
-// ErrGone. Otherwise it is ErrUnavailable. A server that deletes a consumer may end its
-// pulls without a status message.
-func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
-	info, err := s.info(ctx)
-	gone := isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound)
-	if err == nil && !info.Created.IsZero() {
-		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both times are by the clock of the server
-	}
-	if gone {
-		return fmt.Errorf("%w: %s", backend.ErrGone, sign)
-	}
-	return fmt.Errorf("%w: %s", backend.ErrUnavailable, sign)
 }

@@ -3,14 +3,10 @@ package nats
 import (
 	"context"
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed41896749/eventbus/backend"
 )
 
@@ -26,45 +22,6 @@ const (
 	crowded    = 0.5                    // a stream is crowded if more than this share of its limit is used
 	litter     = 64 << 20               // most settled bytes that a stream without a limit keeps while messages are held
 )
-
-// A look is the state of a topic that a Maintain for one of its groups has found.
-type look struct {
-	fullness
-	first uint64 // first sequence of the stream, after the purge if there was one
-}
-
-// A fullness describes how full a stream was at a moment.
-type fullness struct {
-	at    time.Time
-	last  uint64  // the last sequence number
-	msgs  uint64  // messages in the stream
-	share float64 // used share of the limit of the stream, 0 to 1; 0 if it has no limit
-}
-
-func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
-	f, c, s := fullness{at: at, last: info.State.LastSeq, msgs: info.State.Msgs}, info.Config, info.State
-	if c.MaxBytes > 0 {
-		f.share = float64(s.Bytes) / float64(c.MaxBytes)
-	}
-	if c.MaxMsgs > 0 {
-		f.share = max(f.share, float64(s.Msgs)/float64(c.MaxMsgs))
-	}
-	return f
-}
-
-// next returns the time to the next Maintain: half the time until the stream is full, if it
-// grows as fast as since before, which is the fullness at the last Maintain.
-func (f fullness) next(before fullness) time.Duration {
-	grown := (float64(f.last) - float64(before.last)) * f.share / float64(max(f.msgs, 1))
-	switch {
-	case before.at.IsZero(), f.share > crowded && f.last == before.last: // if crowded, it may be full
-		return purgeBusy
-	case grown <= 0:
-		return purgeIdle
-	}
-	left := float64(f.at.Sub(before.at)) * (1 - f.share) / grown / 2
-	return time.Duration(min(max(left, float64(purgeOften)), float64(purgeIdle)))
-}
 
 // An upkeep is the knowledge of a backend's Maintain about topics and groups.
 type upkeep struct {
@@ -157,179 +114,76 @@ func (u *upkeep) renew(ctx context.Context, p *place, c jetstream.ConsumerConfig
 	return members[0].beat(ctx)
 }
 
-// purge removes all messages before the first one that some group has not settled. It
-// returns the time to the next Maintain. own is the consumer of the group; it is empty if
-// there is none.
-//
-// After a purge, the server forgets which held or delayed messages are due, and redelivers
-// them only after their lease. So purge removes none while a group has such messages, unless
-// the stream is crowded.
-//
-// If another process or group has purged the stream since the last call for this group,
-// purge leaves the stream to it. So one process purges a topic until it ends. In a shared
-// stream, every process purges, because an earlier purge may have been of another topic.
-//
-// Messages younger than Keep stay, even if the stream is crowded. If it is full, Publish makes
-// room, see upkeep.makeRoom.
-func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
-	var info jetstream.StreamInfo
-	if err := u.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
-		return purgeIdle, err
+// A progress is how far the consumer of a group had come at a moment.
+type progress struct {
+	created   time.Time
+	stream    uint64 // sequence of the last message that was delivered or skipped
+	delivered uint64 // number of deliveries
+	pending   uint64 // messages that were not delivered yet
+}
+
+func newProgress(c *jetstream.ConsumerInfo) progress {
+	return progress{c.Created, c.Delivered.Stream, c.Delivered.Consumer, c.NumPending}
+}
+
+// missing returns how many messages were certainly removed from the stream since before,
+// although the group had not got them. removed is the number of messages that this backend
+// has removed itself. Each message that the consumer passes is delivered once or more, so a
+// consumer that passes more messages than it delivers has skipped some. With a filter it
+// also skips messages of other topics. Then only the messages that were pending count.
+func (p progress) missing(before progress, filtered bool, removed uint64) uint64 {
+	if !p.created.Equal(before.created) || p.delivered < before.delivered || p.stream < before.stream {
+		return 0 // another consumer, or one whose server has crashed and forgotten deliveries
 	}
+	passed := p.stream - before.stream
+	if filtered {
+		passed = before.pending - min(before.pending, p.pending)
+	}
+	return passed - min(passed, p.delivered-before.delivered+removed)
+}
+
+// inspect compares a consumer with its progress at the last inspection. It gives notice to
+// the members if messages are missing. It tells them whether the group is paused, and which messages operators
+// have settled.
+func (u *upkeep) inspect(p *place, group string, c *jetstream.ConsumerInfo, members []*source) {
+	key, now := [2]string{p.topic, group}, newProgress(c)
 	u.mu.Lock()
-	before := u.looks[[2]string{p.topic, group}]
+	before, known := u.progress[key]
+	u.progress[key] = now
+	removed := u.removed[p.topic].ahead(before.stream)
 	u.mu.Unlock()
-	settings, _, err := settingsOf(p, info.Config)
-	if err != nil {
-		return purgeIdle, err // without Keep nothing may be purged
+	text := ""
+	if lost := now.missing(before, p.shared(), removed); known && lost > 0 {
+		text = fmt.Sprintf("%d messages or more are missing: they were removed from the stream %s before the group got them, as by a purge or a maximum age", lost, p.stream)
 	}
-	if known, ok := u.known.Load(p.topic); ok {
-		known.(*place).room.learn(p, info.Config)
-	}
-	now, purged := look{newFullness(info, time.Now()), info.State.FirstSeq}, uint64(0)
-	tight := now.share > crowded
-	useful := func(floor uint64, held int) bool {
-		return floor >= info.State.FirstSeq && (held == 0 || tight || u.littered(ctx, info, floor))
-	}
-	ownAllows := own.Name == "" || useful(own.AckFloor.Stream, own.NumAckPending)
-	inTurn := tight || p.shared() || before.at.IsZero() || before.first == now.first
-	if info.State.Msgs > 0 && ownAllows && inTurn && u.aged(p, info, settings.Keep) {
-		floor, held, err := u.floor(ctx, p, info.State.FirstSeq)
-		if err == nil && settings.Keep > 0 && useful(floor, held) {
-			floor, err = u.older(ctx, p, info.TimeStamp.Add(-settings.Keep), floor)
-		}
-		if err == nil && useful(floor, held) {
-			now.first = floor + 1
-			purged, err = u.purgeTo(ctx, p, floor)
-		}
-		if err != nil {
-			return purgeIdle, err
+	for _, s := range members {
+		s.halt.learn(pauseOf(c))
+		s.taken.learn(c)
+		if text != "" {
+			notify(s.config, text)
 		}
 	}
-	u.mu.Lock()
-	u.looks[[2]string{p.topic, group}] = now
-	u.mu.Unlock()
-	if settings.Keep > 0 {
-		return purgeIdle, nil // only time makes more messages old enough
-	}
-	if purged >= busy {
-		return min(now.next(before.fullness), purgeBusy), nil
-	}
-	return now.next(before.fullness), nil
 }
 
-// purgeTo purges the messages of a topic up to the sequence floor.
-func (u *upkeep) purgeTo(ctx context.Context, p *place, floor uint64) (purged uint64, err error) {
-	request := jetstream.StreamPurgeRequest{Sequence: floor + 1}
-	if p.shared() {
-		request.Subject = p.subject
-	}
-	var answer struct {
-		Purged uint64 `json:"purged"`
-	}
-	err = u.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
-	return answer.Purged, err
+// A removal counts the messages that this backend has removed from a topic.
+type removal struct {
+	count   uint64
+	highest uint64 // highest sequence of these messages
 }
 
-// floor returns the sequence up to which every group of a topic has settled all messages, or
-// 0 if there is no group. It also returns the number of messages that are in flight or
-// delayed in all groups. It asks one group after another, and stops at one that has not
-// settled the message first. It begins with the group at which it stopped before. The
-// progress of a group without a leader is unknown, so floor then fails.
-func (u *upkeep) floor(ctx context.Context, p *place, first uint64) (floor uint64, held int, err error) {
-	u.mu.Lock()
-	last := u.last[p.topic]
-	u.mu.Unlock()
-	if last != "" {
-		floor, held, err := u.floorOf(ctx, p, last)
-		if err == nil && floor < first {
-			return floor, held, nil
-		}
-	}
-	consumers, err := u.names(ctx, "CONSUMER.NAMES."+p.stream) // with the consumers that the function hold made
-	if err != nil {
-		return 0, 0, err
-	}
-	floor = math.MaxUint64
-	for _, c := range consumers {
-		if !strings.HasPrefix(c, p.prefix) || strings.HasPrefix(c, p.prefix+probeMark) {
-			continue // of another topic, or no group
-		}
-		f, h, err := u.floorOf(ctx, p, c)
-		switch {
-		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
-			return 0, 0, nil // deleted, or made anew by ResetGroup, since names
-		case err != nil:
-			return 0, 0, fmt.Errorf("consumer %s: %w", c, err)
-		default:
-			floor, held = min(floor, f), held+h
-		}
-		if floor < first {
-			u.mu.Lock()
-			u.last[p.topic] = c
-			u.mu.Unlock()
-			return floor, held, nil
-		}
-	}
-	if floor == math.MaxUint64 {
-		return 0, 0, nil
-	}
-	return floor, held, nil
-}
-
-func (u *upkeep) floorOf(ctx context.Context, p *place, consumer string) (floor uint64, held int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var info jetstream.ConsumerInfo
-	err = u.ask(ctx, "CONSUMER.INFO."+p.stream+"."+consumer, nil, &info)
-	return info.AckFloor.Stream, info.NumAckPending, err
-}
-
-// littered reports whether a stream without a limit of bytes has so many settled messages
-// that they must go: they take the bytes litter, or its account is crowded. Messages up to
-// the sequence floor are settled.
-func (u *upkeep) littered(ctx context.Context, stream jetstream.StreamInfo, floor uint64) bool {
-	if stream.Config.MaxBytes > 0 {
-		return false
-	}
-	s := stream.State
-	if float64(s.Bytes)*float64(floor-s.FirstSeq+1)/float64(s.LastSeq-s.FirstSeq+1) > litter {
-		return true
-	}
-	return usedOf(u.usage(ctx), stream.Config) > crowded
-}
-
-// usedOf returns the used share of the storage that an account has for streams with the replicas and the kind of
-// storage of c; 0: it has no limit.
-func usedOf(account jetstream.AccountInfo, c jetstream.StreamConfig) float64 {
-	tier, tiered := account.Tiers["R"+strconv.Itoa(c.Replicas)]
-	if !tiered {
-		tier = account.Tier
-	}
-	used, limit := tier.Store, tier.Limits.MaxStore
-	if c.Storage == jetstream.MemoryStorage {
-		used, limit = tier.Memory, tier.Limits.MaxMemory
-	}
-	if limit <= 0 {
+// ahead returns the count, or 0 if a group that has passed the sequence passed has also
+// passed all these messages.
+func (r removal) ahead(passed uint64) uint64 {
+	if r.highest <= passed {
 		return 0
 	}
-	return float64(used) / float64(limit)
+	return r.count
 }
 
-// usage returns the use and the limits of the account, at most a second old. It returns
-// none if the server does not tell them.
-func (u *upkeep) usage(ctx context.Context) jetstream.AccountInfo {
-	u.mu.Lock()
-	account, old := u.account, time.Since(u.asked) > time.Second
-	u.mu.Unlock()
-	if !old {
-		return account
-	}
-	if err := u.ask(ctx, "INFO", nil, &account); err != nil {
-		account = jetstream.AccountInfo{}
-	}
+// noteRemoved counts a removed message of a topic.
+func (u *upkeep) noteRemoved(topic string, sequence uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.account, u.asked = account, time.Now()
-	return account
+	r := u.removed[topic]
+	u.removed[topic] = removal{r.count + 1, max(r.highest, sequence)}
 }

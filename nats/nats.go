@@ -14,13 +14,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/pool"
 )
@@ -169,4 +171,89 @@ func (b *Backend) Close() error {
 		b.sender.lose() // no answer comes any more
 	}
 	return nil
+}
+
+var _ backend.Identified = (*Backend)(nil)
+
+// Identity implements [backend.Identified].
+func (b *Backend) Identity() backend.Identity {
+	o := b.conn.Opts
+	i := backend.Identity{System: "nats", Client: o.Name}
+	server := o.Url
+	if len(o.Servers) > 0 {
+		server = o.Servers[0]
+	}
+	server, _, _ = strings.Cut(server, ",")
+	server = strings.TrimSpace(server)
+	if !strings.Contains(server, "://") {
+		server = "nats://" + server
+	}
+	u, err := url.Parse(server)
+	if err != nil || u.Hostname() == "" {
+		return i
+	}
+	i.Address, i.Port = u.Hostname(), 4222
+	if port, err := strconv.Atoi(u.Port()); err == nil {
+		i.Port = port
+	}
+	return i
+}
+
+// A roster has the open members of a backend.
+type roster struct {
+	mu     sync.Mutex
+	all    map[*source]struct{}
+	closed bool
+}
+
+// add adds a member. It returns false, and adds none, after close.
+func (r *roster) add(s *source) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	if r.all == nil {
+		r.all = map[*source]struct{}{}
+	}
+	r.all[s] = struct{}{}
+	return true
+}
+
+func (r *roster) remove(s *source) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, s)
+}
+
+// of returns the members of a group.
+func (r *roster) of(topic, group string) (all []*source) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for s := range r.all {
+		if s.config.Topic == topic && s.config.Group == group {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// close returns all members, and refuses further ones.
+func (r *roster) close() (all []*source) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	for s := range r.all {
+		all = append(all, s)
+	}
+	return all
+}
+
+// A broker creates, checks and inspects the streams of topics and the consumers of groups.
+type broker struct {
+	*api
+	options    Options
+	requesters *pool.Pool[*requester] // for publishing and settling, and for frequent questions
+	known      sync.Map               // topic → *place, of topics whose stream is known to exist
+	created    sync.Map               // "topic/group" → creation time of the stream at the latest Attach
 }

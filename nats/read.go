@@ -9,7 +9,6 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
@@ -188,94 +187,4 @@ func (a *api) readOne(ctx context.Context, p *place, seq uint64) (*record, error
 	err := a.ask(ctx, "STREAM.MSG.GET."+p.stream, question, &answer)
 	answer.Message.stream = p.stream
 	return &answer.Message, err
-}
-
-// Stats implements [backend.Statser]. JetStream does not count members, and does not
-// separate held from delayed messages. Stats.Members is always [backend.Unknown]. InFlight
-// and Delayed are Unknown unless both are zero.
-func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
-	return run(ctx, b, "stats", topic+"/"+group, harmless, func(ctx context.Context) (backend.Stats, error) {
-		return b.stats(ctx, b.place(topic), group)
-	})
-}
-
-func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.Stats, err error) {
-	state, err := b.state(ctx, p)
-	if err != nil {
-		return s, err
-	}
-	var info jetstream.ConsumerInfo
-	if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
-		return s, err
-	}
-	s.Depth = int64(state.Msgs)
-	s.Lag = int64(max(info.NumPending, unread(p, state, info.Delivered.Stream)))
-	s.Members, s.Unacked = backend.Unknown, int64(info.NumAckPending)
-	if s.Unacked > 0 {
-		s.InFlight, s.Delayed = backend.Unknown, backend.Unknown
-	}
-	if s.Lag == 0 && s.Unacked == 0 {
-		return s, nil
-	}
-	m, err := b.readOne(ctx, p, info.AckFloor.Stream+1)
-	if isCode(err, jetstream.JSErrCodeMessageNotFound) { // all were removed meanwhile, as by a maximum age
-		s.Lag, s.Unacked, s.InFlight, s.Delayed = 0, 0, 0, 0
-		return s, nil
-	}
-	s.Oldest = m.Time
-	return s, err
-}
-
-// unread returns how many messages of a stream follow the last delivered message. The
-// number of the consumer may be too low, because the consumer learns of stored messages a
-// moment later. unread returns 0 if the stream is shared or lacks messages in the middle.
-func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
-	if p.shared() || state.Msgs == 0 || state.NumDeleted > 0 {
-		return 0
-	}
-	delivered = max(delivered, state.FirstSeq-1)
-	return max(state.LastSeq, delivered) - delivered
-}
-
-// askIdle is like ask, but uses the inbox of an idle requester, if there is one. So it costs
-// one message to the server in place of three.
-func (b *broker) askIdle(ctx context.Context, verb string, out any) (err error) {
-	r, ok := b.requesters.TryGet()
-	if !ok {
-		return b.ask(ctx, verb, nil, out)
-	}
-	defer b.requesters.Put(r)
-	defer r.end()
-	r.begin(1)
-	r.out[0] = outgoing{subject: b.prefix + verb}
-	r.await(0)
-	r.exchange(ctx, conversation{patience: answer, got: func(_ int, m *natsgo.Msg, failure error) {
-		if err = failure; err == nil {
-			err = readAnswer(m, out)
-		}
-	}})
-	return err
-}
-
-// state returns the state of the stream of a topic. In a shared stream, Msgs is the number
-// of messages of this topic, and the other fields are about the whole stream. If the topic
-// does not exist, the error is ErrGone.
-func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
-	var info jetstream.StreamInfo
-	if !p.shared() {
-		err := b.askIdle(ctx, "STREAM.INFO."+p.stream, &info)
-		return info.State, err
-	}
-	err := b.ask(ctx, "STREAM.INFO."+p.stream, map[string]string{"subjects_filter": p.subject}, &info)
-	if info.State.Msgs = info.State.Subjects[p.subject]; info.State.Msgs > 0 || err != nil {
-		return info.State, err
-	}
-	if _, declared, _ := settingsOf(p, info.Config); declared {
-		return info.State, nil
-	}
-	groups, err := b.groups(ctx, p)
-	if err == nil && len(groups) == 0 {
-		err = fmt.Errorf("%w: the topic has no messages, groups or settings", backend.ErrGone)
-	}
-	return info.State, err
 }

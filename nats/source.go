@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/seed41896749/eventbus/backend"
 )
 
@@ -127,3 +129,33 @@ func (s *source) close(ctx context.Context) {
 		s.leave(ctx)
 	}
 }
+
+// info asks the server about the consumer of the member.
+func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err = s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	if err == nil {
+		s.halt.learn(pauseOf(&info))
+		s.taken.learn(&info)
+	}
+	return info, err
+}
+
+// fate asks the server why a consumer does not answer a request, which was sent at the time
+// sent. If the consumer does not exist, or was created after that time, the error is
+// ErrGone. Otherwise it is ErrUnavailable. A server that deletes a consumer may end its
+// pulls without a status message.
+func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
+	info, err := s.info(ctx)
+	gone := isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound)
+	if err == nil && !info.Created.IsZero() {
+		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both times are by the clock of the server
+	}
+	if gone {
+		return fmt.Errorf("%w: %s", backend.ErrGone, sign)
+	}
+	return fmt.Errorf("%w: %s", backend.ErrUnavailable, sign)
+}
+
+const unserved = "nobody serves the consumer"

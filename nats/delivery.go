@@ -1,17 +1,13 @@
 package nats
 
 import (
-	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
@@ -149,58 +145,38 @@ func (r *receipt) stored() (stream string, sequence uint64, at time.Time) {
 	return r.source.place.stream, m.sequence, at
 }
 
-// A server that crashed may have forgotten its last deliveries. It does not answer
-// acknowledgements of them, and redelivers their messages as if they were new. So after an
-// error that may come from a crash, the member asks the server for the sequence of its last
-// delivery.
+// A clock counts nanoseconds for leases. Go's monotonic clock stops while the machine is
+// suspended, but leases end by the clock of the server. So a clock adds each step of the wall
+// clock ahead of the monotonic clock. A step of the wall clock back changes nothing.
 //
-// An era is the time between two of these questions. The answer is about the deliveries of
-// the era that ends with the question, and of all eras before. It says nothing about
-// deliveries after the question.
-type era struct {
-	last atomic.Uint64       // the server remembers deliveries up to this sequence
-	next atomic.Pointer[era] // nil in the present era
+// If somebody sets the wall clock forward, leases end early for this process. That is safe,
+// because the process then only assumes that it has lost them.
+type clock struct {
+	epoch time.Time
+	ahead atomic.Int64 // wall clock minus monotonic clock, as of the last step
+	slept atomic.Int64 // sum of all steps ahead
 }
 
-func newEra() *era {
-	e := new(era)
-	e.last.Store(math.MaxUint64)
-	return e
+// step is the smallest step of the wall clock that counts. A smaller difference may come
+// from a pause between the readings of the two clocks.
+const step = time.Second
+
+// now returns the nanoseconds since the epoch. An earlier time.Time must not be converted
+// later, because the machine may have been suspended since.
+func (c *clock) now() int64 {
+	t := time.Now()
+	return c.read(int64(t.Sub(c.epoch)), int64(t.Round(0).Sub(c.epoch.Round(0))))
 }
 
-// forgot returns true if the server is known to have forgotten the delivery of the era e with
-// this sequence.
-func (e *era) forgot(sequence uint64) bool {
-	for ; e != nil; e = e.next.Load() {
-		if sequence > e.last.Load() {
-			return true
+// read is now for clocks that show the times mono and wall since the epoch.
+func (c *clock) read(mono, wall int64) int64 {
+	for was := c.ahead.Load(); wall-mono-was >= int64(step) || was-(wall-mono) >= int64(step); was = c.ahead.Load() {
+		if c.ahead.CompareAndSwap(was, wall-mono) {
+			c.slept.Add(max(wall-mono-was, 0))
 		}
 	}
-	return false
+	return mono + c.slept.Load()
 }
 
-// endEra begins a new era, and returns the one before.
-func (s *source) endEra() *era {
-	fresh := newEra()
-	past := s.era.Swap(fresh)
-	past.next.Store(fresh)
-	return past
-}
-
-// wiped records that the consumer was deleted, and all its deliveries with it.
-func (s *source) wiped() {
-	s.endEra().last.Store(0)
-	s.tally.wiped()
-	s.taken.wiped()
-}
-
-// recollect asks the server about the consumer, and notes which deliveries the server has
-// forgotten. If the server does not answer, recollect notes no delivery as forgotten.
-func (s *source) recollect(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
-	past := s.endEra()
-	info, err = s.info(ctx)
-	if err == nil && info.Delivered.Stream > 0 { // 0 is no answer: the server is starting
-		past.last.Store(info.Delivered.Stream)
-	}
-	return info, err
-}
+// leases is the clock of all leases of this process.
+var leases = clock{epoch: time.Now()}

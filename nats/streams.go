@@ -5,23 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/pool"
 )
-
-// A broker creates, checks and inspects the streams of topics and the consumers of groups.
-type broker struct {
-	*api
-	options    Options
-	requesters *pool.Pool[*requester] // for publishing and settling, and for frequent questions
-	known      sync.Map               // topic → *place, of topics whose stream is known to exist
-	created    sync.Map               // "topic/group" → creation time of the stream at the latest Attach
-}
 
 // ensure creates a topic's stream if it is missing, and remembers that it exists. If this
 // client may not ask for the stream, ensure assumes that it exists.
@@ -184,4 +173,47 @@ func (d differences) String() string {
 // the message says that it is for a stream of another name.
 func neverStored(p *place) outgoing {
 	return outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}
+}
+
+// state returns the state of the stream of a topic. In a shared stream, Msgs is the number
+// of messages of this topic, and the other fields are about the whole stream. If the topic
+// does not exist, the error is ErrGone.
+func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
+	var info jetstream.StreamInfo
+	if !p.shared() {
+		err := b.askIdle(ctx, "STREAM.INFO."+p.stream, &info)
+		return info.State, err
+	}
+	err := b.ask(ctx, "STREAM.INFO."+p.stream, map[string]string{"subjects_filter": p.subject}, &info)
+	if info.State.Msgs = info.State.Subjects[p.subject]; info.State.Msgs > 0 || err != nil {
+		return info.State, err
+	}
+	if _, declared, _ := settingsOf(p, info.Config); declared {
+		return info.State, nil
+	}
+	groups, err := b.groups(ctx, p)
+	if err == nil && len(groups) == 0 {
+		err = fmt.Errorf("%w: the topic has no messages, groups or settings", backend.ErrGone)
+	}
+	return info.State, err
+}
+
+// askIdle is like ask, but uses the inbox of an idle requester, if there is one. So it costs
+// one message to the server in place of three.
+func (b *broker) askIdle(ctx context.Context, verb string, out any) (err error) {
+	r, ok := b.requesters.TryGet()
+	if !ok {
+		return b.ask(ctx, verb, nil, out)
+	}
+	defer b.requesters.Put(r)
+	defer r.end()
+	r.begin(1)
+	r.out[0] = outgoing{subject: b.prefix + verb}
+	r.await(0)
+	r.exchange(ctx, conversation{patience: answer, got: func(_ int, m *natsgo.Msg, failure error) {
+		if err = failure; err == nil {
+			err = readAnswer(m, out)
+		}
+	}})
+	return err
 }

@@ -1,0 +1,270 @@
+package nats
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	keepSlack = 5 * time.Second // shortest time for which a settled message may outlive Keep
+	keepShare = 16              // a settled message may outlive Keep by 1/16 of it
+
+	probeMark = holdMark + "=" // begins the name of a consumer of older
+	probeFor  = time.Second    // after this time, and a second at most, the server deletes such a consumer
+)
+
+// aged reports whether a topic may have messages that are so much older than Keep that a
+// search for them is worth its requests. After aged has returned true, it returns false for a
+// while.
+func (u *upkeep) aged(p *place, info jetstream.StreamInfo, keep time.Duration) bool {
+	if keep == 0 {
+		return true
+	}
+	slack := max(keepSlack, keep/keepShare)
+	if info.TimeStamp.Sub(info.State.FirstTime) < keep+slack {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if time.Since(u.searched[p.topic]) < slack { // in a shared stream the first message may be one of another topic
+		return false
+	}
+	u.searched[p.topic] = time.Now()
+	return true
+}
+
+// older returns the lower one of floor and the sequence up to which all messages were stored
+// before the time t. To find this sequence by one request, it creates a consumer that begins at t. The
+// server deletes this consumer soon, because nobody uses it.
+func (u *upkeep) older(ctx context.Context, p *place, t time.Time, floor uint64) (uint64, error) {
+	var info jetstream.ConsumerInfo
+	err := u.putConsumer(ctx, p, jetstream.ConsumerConfig{
+		Durable: p.prefix + probeMark + rand.Text(), AckPolicy: jetstream.AckExplicitPolicy,
+		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &t,
+		InactiveThreshold: probeFor, Replicas: 1, MemoryStorage: true,
+	}, "create", &info)
+	return min(floor, info.Delivered.Stream), err
+}
+
+// A fullness describes how full a stream was at a moment.
+type fullness struct {
+	at    time.Time
+	last  uint64  // the last sequence number
+	msgs  uint64  // messages in the stream
+	share float64 // used share of the limit of the stream, 0 to 1; 0 if it has no limit
+}
+
+func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
+	f, c, s := fullness{at: at, last: info.State.LastSeq, msgs: info.State.Msgs}, info.Config, info.State
+	if c.MaxBytes > 0 {
+		f.share = float64(s.Bytes) / float64(c.MaxBytes)
+	}
+	if c.MaxMsgs > 0 {
+		f.share = max(f.share, float64(s.Msgs)/float64(c.MaxMsgs))
+	}
+	return f
+}
+
+// next returns the time to the next Maintain: half the time until the stream is full, if it
+// grows as fast as since before, which is the fullness at the last Maintain.
+func (f fullness) next(before fullness) time.Duration {
+	grown := (float64(f.last) - float64(before.last)) * f.share / float64(max(f.msgs, 1))
+	switch {
+	case before.at.IsZero(), f.share > crowded && f.last == before.last: // if crowded, it may be full
+		return purgeBusy
+	case grown <= 0:
+		return purgeIdle
+	}
+	left := float64(f.at.Sub(before.at)) * (1 - f.share) / grown / 2
+	return time.Duration(min(max(left, float64(purgeOften)), float64(purgeIdle)))
+}
+
+// A look is the state of a topic that a Maintain for one of its groups has found.
+type look struct {
+	fullness
+	first uint64 // first sequence of the stream, after the purge if there was one
+}
+
+// purge removes all messages before the first one that some group has not settled. It
+// returns the time to the next Maintain. own is the consumer of the group; it is empty if
+// there is none.
+//
+// After a purge, the server forgets which held or delayed messages are due, and redelivers
+// them only after their lease. So purge removes none while a group has such messages, unless
+// the stream is crowded.
+//
+// If another process or group has purged the stream since the last call for this group,
+// purge leaves the stream to it. So one process purges a topic until it ends. In a shared
+// stream, every process purges, because an earlier purge may have been of another topic.
+//
+// Messages younger than Keep stay, even if the stream is crowded. If it is full, Publish makes
+// room, see upkeep.makeRoom.
+func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
+	var info jetstream.StreamInfo
+	if err := u.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
+		return purgeIdle, err
+	}
+	u.mu.Lock()
+	before := u.looks[[2]string{p.topic, group}]
+	u.mu.Unlock()
+	settings, _, err := settingsOf(p, info.Config)
+	if err != nil {
+		return purgeIdle, err // without Keep nothing may be purged
+	}
+	if known, ok := u.known.Load(p.topic); ok {
+		known.(*place).room.learn(p, info.Config)
+	}
+	now, purged := look{newFullness(info, time.Now()), info.State.FirstSeq}, uint64(0)
+	tight := now.share > crowded
+	useful := func(floor uint64, held int) bool {
+		return floor >= info.State.FirstSeq && (held == 0 || tight || u.littered(ctx, info, floor))
+	}
+	ownAllows := own.Name == "" || useful(own.AckFloor.Stream, own.NumAckPending)
+	inTurn := tight || p.shared() || before.at.IsZero() || before.first == now.first
+	if info.State.Msgs > 0 && ownAllows && inTurn && u.aged(p, info, settings.Keep) {
+		floor, held, err := u.floor(ctx, p, info.State.FirstSeq)
+		if err == nil && settings.Keep > 0 && useful(floor, held) {
+			floor, err = u.older(ctx, p, info.TimeStamp.Add(-settings.Keep), floor)
+		}
+		if err == nil && useful(floor, held) {
+			now.first = floor + 1
+			purged, err = u.purgeTo(ctx, p, floor)
+		}
+		if err != nil {
+			return purgeIdle, err
+		}
+	}
+	u.mu.Lock()
+	u.looks[[2]string{p.topic, group}] = now
+	u.mu.Unlock()
+	if settings.Keep > 0 {
+		return purgeIdle, nil // only time makes more messages old enough
+	}
+	if purged >= busy {
+		return min(now.next(before.fullness), purgeBusy), nil
+	}
+	return now.next(before.fullness), nil
+}
+
+// purgeTo purges the messages of a topic up to the sequence floor.
+func (u *upkeep) purgeTo(ctx context.Context, p *place, floor uint64) (purged uint64, err error) {
+	request := jetstream.StreamPurgeRequest{Sequence: floor + 1}
+	if p.shared() {
+		request.Subject = p.subject
+	}
+	var answer struct {
+		Purged uint64 `json:"purged"`
+	}
+	err = u.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
+	return answer.Purged, err
+}
+
+// floor returns the sequence up to which every group of a topic has settled all messages, or
+// 0 if there is no group. It also returns the number of messages that are in flight or
+// delayed in all groups. It asks one group after another, and stops at one that has not
+// settled the message first. It begins with the group at which it stopped before. The
+// progress of a group without a leader is unknown, so floor then fails.
+func (u *upkeep) floor(ctx context.Context, p *place, first uint64) (floor uint64, held int, err error) {
+	u.mu.Lock()
+	last := u.last[p.topic]
+	u.mu.Unlock()
+	if last != "" {
+		floor, held, err := u.floorOf(ctx, p, last)
+		if err == nil && floor < first {
+			return floor, held, nil
+		}
+	}
+	consumers, err := u.names(ctx, "CONSUMER.NAMES."+p.stream) // with the consumers that the function hold made
+	if err != nil {
+		return 0, 0, err
+	}
+	floor = math.MaxUint64
+	for _, c := range consumers {
+		if !strings.HasPrefix(c, p.prefix) || strings.HasPrefix(c, p.prefix+probeMark) {
+			continue // of another topic, or no group
+		}
+		f, h, err := u.floorOf(ctx, p, c)
+		switch {
+		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
+			return 0, 0, nil // deleted, or made anew by ResetGroup, since names
+		case err != nil:
+			return 0, 0, fmt.Errorf("consumer %s: %w", c, err)
+		default:
+			floor, held = min(floor, f), held+h
+		}
+		if floor < first {
+			u.mu.Lock()
+			u.last[p.topic] = c
+			u.mu.Unlock()
+			return floor, held, nil
+		}
+	}
+	if floor == math.MaxUint64 {
+		return 0, 0, nil
+	}
+	return floor, held, nil
+}
+
+func (u *upkeep) floorOf(ctx context.Context, p *place, consumer string) (floor uint64, held int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var info jetstream.ConsumerInfo
+	err = u.ask(ctx, "CONSUMER.INFO."+p.stream+"."+consumer, nil, &info)
+	return info.AckFloor.Stream, info.NumAckPending, err
+}
+
+// littered reports whether a stream without a limit of bytes has so many settled messages
+// that they must go: they take the bytes litter, or its account is crowded. Messages up to
+// the sequence floor are settled.
+func (u *upkeep) littered(ctx context.Context, stream jetstream.StreamInfo, floor uint64) bool {
+	if stream.Config.MaxBytes > 0 {
+		return false
+	}
+	s := stream.State
+	if float64(s.Bytes)*float64(floor-s.FirstSeq+1)/float64(s.LastSeq-s.FirstSeq+1) > litter {
+		return true
+	}
+	return usedOf(u.usage(ctx), stream.Config) > crowded
+}
+
+// usedOf returns the used share of the storage that an account has for streams with the replicas and the kind of
+// storage of c; 0: it has no limit.
+func usedOf(account jetstream.AccountInfo, c jetstream.StreamConfig) float64 {
+	tier, tiered := account.Tiers["R"+strconv.Itoa(c.Replicas)]
+	if !tiered {
+		tier = account.Tier
+	}
+	used, limit := tier.Store, tier.Limits.MaxStore
+	if c.Storage == jetstream.MemoryStorage {
+		used, limit = tier.Memory, tier.Limits.MaxMemory
+	}
+	if limit <= 0 {
+		return 0
+	}
+	return float64(used) / float64(limit)
+}
+
+// usage returns the use and the limits of the account, at most a second old. It returns
+// none if the server does not tell them.
+func (u *upkeep) usage(ctx context.Context) jetstream.AccountInfo {
+	u.mu.Lock()
+	account, old := u.account, time.Since(u.asked) > time.Second
+	u.mu.Unlock()
+	if !old {
+		return account
+	}
+	if err := u.ask(ctx, "INFO", nil, &account); err != nil {
+		account = jetstream.AccountInfo{}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.account, u.asked = account, time.Now()
+	return account
+}
