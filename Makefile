@@ -6,12 +6,13 @@ FUZZTIME ?= 30s
 SOAK     ?= 1000000
 DAYS     ?= 10
 SCHEDULED ?= 20000
+# Tests skip a service that is missing, unless CI demands them all.
+REQUIRE   = $(if $(filter true,$(CI)),EVENTBUS_REQUIRE_BROKERS=1)
 LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
-AXE       = .bin/axe.min.js
 
 .DEFAULT_GOAL := help
-.PHONY: bench-console help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover brokers clean bench-replay bench-scaling console-shots
+.PHONY: bench-console help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover services nightly clean bench-replay bench-scaling console-shots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,14 +29,15 @@ portable: ## vet all packages for windows and darwin
 	GOOS=windows go vet ./...
 	GOOS=darwin go vet ./...
 
-test: brokers ## run every test with the race detector, in random order, on real brokers
+test: services ## run every test with the race detector, in random order, on real servers that it starts
 	go test -run '^TestLives$$' ./internal/ledger # it has no goroutines, so the race detector only makes it slow
-	EVENTBUS_LEDGER_LIVES=1000 EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
-	EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -p 1 -parallel 16 -skip '^TestTeeth$$' $$(go list ./... | grep '$(ALONE)') # make conformance-teeth runs it
-	cd examples/cloudevents && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
-	cd examples/observability && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on ./...
-	cd outbox && EVENTBUS_REQUIRE_BROKERS=1 go test -race -shuffle=on -parallel 16 ./...
-	cd console/browser && EVENTBUS_REQUIRE_BROKERS=1 go test -shuffle=on -parallel 6 ./... # the race detector sees the console in its own tests
+	EVENTBUS_LEDGER_LIVES=1000 $(REQUIRE) go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
+	$(REQUIRE) go test -race -shuffle=on -p 1 -parallel 16 -skip '^TestTeeth$$' $$(go list ./... | grep '$(ALONE)') # make conformance-teeth runs it
+	cd examples/cloudevents && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
+	cd examples/observability && $(REQUIRE) go test -race -shuffle=on ./...
+	cd outbox && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
+	cd console/browser && $(REQUIRE) go test -shuffle=on -parallel 6 ./... # the race detector sees the console in its own tests
+	@scripts/services.sh --missing
 
 lint: $(LINT) ## run the linters of .golangci.yml; go.mod must be tidy
 	$(LINT) run ./...
@@ -51,10 +53,10 @@ fmt: $(LINT) ## format the code
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh $(FUZZTIME)
 
-conformance: brokers ## run the laws on each backend, print law × backend, write docs/CONFORMANCE.md
+conformance: services ## run the laws on each backend, print law × backend, write docs/CONFORMANCE.md
 	scripts/conformance.sh $(BACKENDS)
 
-versions: brokers ## the laws of redisstream on Valkey 8 and Redis 8, where they can be had; writes docs/VERSIONS.md
+versions: services ## the laws of redisstream on Valkey 8 and Redis 8, where they can be had; writes docs/VERSIONS.md
 	scripts/versions.sh
 
 conformance-teeth: ## show for each law the saboteur that fails it
@@ -63,7 +65,7 @@ conformance-teeth: ## show for each law the saboteur that fails it
 soak: ## send SOAK (1000000) events through one subscription; heap and goroutines must stay flat
 	EVENTBUS_SOAK=$(SOAK) scripts/one.sh TestSoak ./internal/testing/bus -timeout 30m
 
-wire: brokers ## count what is said to the broker for each 1,000 events; it must stay little
+wire: services ## count what is said to the broker for each 1,000 events; it must stay little
 	EVENTBUS_WIRE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -run '^TestWire' -v ./redisstream
 	EVENTBUS_ALONE=1 EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -parallel 1 -run '^(TestHugePendingLists|TestScriptsAreShort|TestDelaysEndPromptly)$$' -v ./redisstream
 
@@ -91,54 +93,57 @@ bench-failing: ## what failing events cost the others, on the broker URL (mem:)
 
 bench-doc: bench bench-curves bench-plot ## all of docs/PERFORMANCE.md that is measured, anew
 
-bench-replay: brokers ## a group gets a million kept events again, from a time on, on Redis and NATS; about 5 minutes
+bench-replay: services ## a group gets a million kept events again, from a time on, on Redis and NATS; about 5 minutes
 	cd benchmarks && go run ./replay
 
-bench-scaling: brokers ## package scale follows a backlog of 50,000 events from 1 handler to 16 and back, on Redis and NATS; two minutes; draws docs/scaling.svg
+bench-scaling: services ## package scale follows a backlog of 50,000 events from 1 handler to 16 and back, on Redis and NATS; two minutes; draws docs/scaling.svg
 	cd benchmarks && go run ./scaling -svg ../docs/scaling.svg
 
 bench-console: ## what ten browsers on the console cost a Redis with 100 topics, 300 groups and a million events; two minutes
 	cd benchmarks && go run ./console
 
-bench-outbox: brokers ## the relay of the outbox beside Watermill's forwarder, from Postgres to Redis
+bench-outbox: services ## the relay of the outbox beside Watermill's forwarder, from Postgres to Redis
 	cd benchmarks && go run ./outbox
 
-bench-packages: brokers ## the benchmarks of single packages
+bench-packages: services ## the benchmarks of single packages
 	go test -run '^$$' -bench . -benchmem ./...
 
-bench-test: brokers ## test the benchmarks module: every target passes every cell
+bench-test: services ## test the benchmarks module: every target passes every cell
 	cd benchmarks && go vet ./... && go mod tidy -diff
-	cd benchmarks && EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 ./...
+	cd benchmarks && $(REQUIRE) go test -count=1 ./...
 
 demo: ## run the shop demo in memory
 	go run ./cmd/eventbus demo
 
-demo-kill: brokers ## the demo while its server is killed three times; BROKER=redis is one kind, URL=… a server that you kill; DAYS (10)
+demo-kill: services ## the demo while its server is killed three times; BROKER=redis is one kind, URL=… a server that you kill; DAYS (10)
 	@EVENTBUS_DEMO_DAYS=$(DAYS) EVENTBUS_DEMO_BROKER=$(BROKER) EVENTBUS_DEMO_URL='$(URL)' EVENTBUS_REQUIRE_BROKERS=1 \
 		scripts/one.sh TestDemoKill ./cmd/eventbus -timeout 10m
 
-outbox-kill: brokers ## 50,000 transactions, while relays of the outbox are killed and frozen, on each database; TRANSACTIONS sets the number
+outbox-kill: services ## 50,000 transactions, while relays of the outbox are killed and frozen, on each database; TRANSACTIONS sets the number
 	@cd outbox && EVENTBUS_OUTBOX_KILL=$(or $(TRANSACTIONS),50000) EVENTBUS_REQUIRE_BROKERS=1 \
 		go test -count=1 -timeout 30m -parallel 1 -run '^TestKill$$' -v . | grep -E '^(---|FAIL|ok)|kill_test|Error'
 
-demo-schedule: brokers ## SCHEDULED (20000) events in the coming minute and 100 recurring entries, while processes are killed: none early, lost or twice
+demo-schedule: services ## SCHEDULED (20000) events in the coming minute and 100 recurring entries, while processes are killed: none early, lost or twice
 	@EVENTBUS_SCHEDULE_EVENTS=$(SCHEDULED) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoSchedule ./cmd/eventbus -timeout 10m
 
-demo-instances: brokers ## INSTANCES (50) that each get every event come and go for DEMO_SECONDS (600), a third killed: none misses an event, nothing is left
+demo-instances: services ## INSTANCES (50) that each get every event come and go for DEMO_SECONDS (600), a third killed: none misses an event, nothing is left
 	@EVENTBUS_INSTANCES=$(or $(INSTANCES),50) EVENTBUS_INSTANCES_SECONDS=$(or $(DEMO_SECONDS),600) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoInstances ./cmd/eventbus -timeout 40m
 
-demo-groups: brokers ## EVENTS (100000) events in 16 partitions of three processes, also on clusters: one is killed, one frozen, two are added; the order of every key holds
+demo-groups: services ## EVENTS (100000) events in 16 partitions of three processes, also on clusters: one is killed, one frozen, two are added; the order of every key holds
 	@EVENTBUS_GROUP_EVENTS=$(or $(EVENTS),100000) EVENTBUS_REQUIRE_BROKERS=1 scripts/one.sh TestDemoGroups ./cmd/eventbus -timeout 20m
 
 cover: ## measure what the tests reach; coverage.out
 	go test -coverpkg=./... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out | tail -1
 
-console-shots: brokers ## draw the pictures of the console in docs, from a shop on Redis; four minutes
+console-shots: services ## draw the pictures of the console in docs, from a shop on Redis; four minutes
 	cd console/browser && EVENTBUS_CONSOLE_SHOTS=$(CURDIR)/docs EVENTBUS_REQUIRE_BROKERS=1 go test -count=1 -run '^TestShots$$' -v .
 
-brokers: $(NATS) $(AXE) ## install the servers that backends are tested with, and Chromium, where they are missing
-	@scripts/brokers.sh
+services: ## install the servers that tests start, and Chromium, where they are missing; says which, and which tests are skipped without
+	@scripts/services.sh
+
+nightly: services ## what CI does in a short version, at full size: faults, fuzzing, kills, mutants; hours
+	scripts/nightly.sh
 
 clean: ## remove what these targets have built
 	rm -rf .bin coverage.out
@@ -146,9 +151,6 @@ clean: ## remove what these targets have built
 $(NATS): tools/go.mod tools/go.sum
 	go build -C tools -o ../$@ github.com/nats-io/nats-server/v2
 	@touch $@
-
-$(AXE): scripts/axe.sh
-	scripts/axe.sh $@
 
 $(LINT): tools/go.mod tools/go.sum
 	go build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

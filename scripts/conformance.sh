@@ -4,7 +4,7 @@
 # docs/promises.md. Fails if a law does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/brokers.sh
+scripts/services.sh
 results=$(mktemp)
 log=$(mktemp)
 trap 'rm -f "$results" "$log"' EXIT

@@ -7,7 +7,7 @@
 #   others       built from .bin/src/redis-<version>.tar.gz, if it is there
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/brokers.sh
+scripts/services.sh
 pool=http://deb.debian.org/debian/pool/main
 servers=$PWD/.bin/servers
 mkdir -p "$servers" .bin/src

@@ -49,7 +49,7 @@ func binary(t testing.TB) string {
 			return path
 		}
 	}
-	missing(t, "chromium is not installed; scripts/brokers.sh installs it")
+	missing(t, "chromium is not installed; make services installs it")
 	return ""
 }
 

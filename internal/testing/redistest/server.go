@@ -77,7 +77,7 @@ func binary(t testing.TB) string {
 	if err == nil {
 		return path
 	}
-	const missing = "redistest: redis-server is not installed; scripts/brokers.sh installs it"
+	const missing = "redistest: redis-server is not installed; make services installs it"
 	if os.Getenv("EVENTBUS_REQUIRE_BROKERS") == "1" {
 		t.Fatal(missing)
 	}

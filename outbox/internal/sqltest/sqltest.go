@@ -30,7 +30,7 @@ type Database struct {
 var Dialects = []string{"postgres", "mysql", "sqlite"}
 
 // errMissing is the error of a server whose program is not installed.
-var errMissing = errors.New("is not installed; scripts/brokers.sh installs it")
+var errMissing = errors.New("is not installed; make services installs it")
 
 // Each runs f as a parallel subtest for each dialect, each time with a new database.
 func Each(t *testing.T, f func(t *testing.T, db *Database)) {
