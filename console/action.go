@@ -1,12 +1,8 @@
 package console
 
 import (
-	"errors"
 	"log/slog"
-	"net/http"
 	"strings"
-
-	"github.com/seed41896749/eventbus/backend"
 )
 
 // A Verb names a change that a visitor of the pages can ask for.
@@ -71,9 +67,9 @@ func (v Verb) Loses() bool {
 	return v == Discard || v == Reset || v == DeleteGroup || v == DeleteTopic
 }
 
-// asks reports whether a page asks before v changes something, because events may be lost, or
+// needsConfirmation reports whether a page asks before v changes something, because events may be lost, or
 // because many are meant.
-func (a *Action) asks() bool {
+func (a *Action) needsConfirmation() bool {
 	return a.Verb == Discard || a.Verb == Bury || a.Verb == Reset || a.Verb == DeleteGroup || a.Verb == DeleteTopic || a.Verb == Redrive && a.Place == ""
 }
 
@@ -110,8 +106,8 @@ func filterOf(s *search) Filter {
 	return f
 }
 
-// log returns the attributes of a log line. It leaves out the value of a header, which may be a secret.
-func (a *Action) log() []slog.Attr {
+// logAttrs returns the attributes of a log line. It leaves out the value of a header, which may be a secret.
+func (a *Action) logAttrs() []slog.Attr {
 	attrs := []slog.Attr{slog.String("action", string(a.Verb)), slog.String("topic", a.Topic)}
 	f := &a.Filter
 	for _, t := range []struct{ name, value string }{
@@ -137,82 +133,20 @@ func (a *Action) log() []slog.Attr {
 	return attrs
 }
 
-// errNotAllowed is the error of a visitor whose action Options.Allow refuses. It says nothing of
-// the reason, which may be a secret and stands in the log.
-var errNotAllowed = errors.New("you may not do that")
-
-// allow returns an error unless the visitor of r may do a.
-func (c *console) allow(r *http.Request, a Action) error {
-	if c.changes == nil {
-		return errNotAllowed
+// title says in a few words which change an action is.
+func title(a *Action) string {
+	switch {
+	case a.Verb == Bury:
+		return "Make an event of " + a.Group + " of " + a.Topic + " a dead letter"
+	case a.Verb == DeleteTopic:
+		return "Delete the topic " + a.Topic
+	case a.Verb.onGroup():
+		text := map[Verb]string{Pause: "Pause ", Resume: "Resume ", Reset: "Reset ", DeleteGroup: "Delete "}[a.Verb]
+		return text + a.Group + " of " + a.Topic
 	}
-	if err := c.changes.allow(r, a); err != nil {
-		if !a.DryRun {
-			c.changes.tell(r.Context(), slog.LevelWarn, "console: refused", c.changes.visitor(r), &a, slog.Any("error", err))
-		}
-		return errNotAllowed
+	text := map[Verb]string{Redrive: "Redrive ", Discard: "Discard ", Edit: "Edit and redrive ", Stop: "Stop a job on "}[a.Verb]
+	if a.Place != "" {
+		return text + "one dead letter of " + a.Topic
 	}
-	return nil
-}
-
-// offers reports whether a page of c offers the action a, with a verb, to the visitor of r.
-func offers(c *console, r *http.Request, a Action, v Verb) bool {
-	a.Verb, a.DryRun = v, true
-	return c.changes != nil && c.changes.supports(v) == nil && c.allow(r, a) == nil
-}
-
-// A permit says which buttons a page shows to its visitor, and why it lacks the others.
-type permit struct {
-	Token       string
-	Refused     []Verb // Options.Allow refuses them to this visitor
-	Unsupported []Verb // the backend lacks them
-	can         map[Verb]bool
-}
-
-// Can reports whether a page shows the button of a verb.
-func (p *permit) Can(verb string) bool { return p.can[Verb(verb)] }
-
-// permit returns the permit for the action a with each of these verbs. It is nil if the console only
-// reads, and for a request of the script, which takes no form from the page.
-func (c *console) permit(w http.ResponseWriter, r *http.Request, a Action, verbs ...Verb) *permit {
-	if c.changes == nil || isPart(r) {
-		return nil
-	}
-	p := &permit{can: map[Verb]bool{}}
-	a.DryRun = true
-	for _, v := range verbs {
-		a.Verb = v
-		switch {
-		case c.changes.supports(v) != nil:
-			p.Unsupported = append(p.Unsupported, v)
-		case c.allow(r, a) != nil:
-			p.Refused = append(p.Refused, v)
-		default:
-			p.can[v] = true
-		}
-	}
-	if len(p.can) > 0 {
-		p.Token = c.changes.tokens.issue(w, r)
-	}
-	return p
-}
-
-// supports returns an error if the backend certainly cannot do v.
-func (c *changes) supports(v Verb) error {
-	var ok bool
-	switch v {
-	case Pause, Resume:
-		_, ok = backend.As[backend.Pauser](c.backend)
-	case Reset, DeleteGroup, DeleteTopic:
-		_, ok = backend.As[backend.Admin](c.backend)
-	default:
-		_, reads := backend.As[backend.Reader](c.backend)
-		_, removes := backend.As[backend.Remover](c.backend)
-		_, settles := backend.As[backend.Settler](c.backend)
-		ok = reads && removes && (settles || v != Bury)
-	}
-	if ok {
-		return nil
-	}
-	return errors.ErrUnsupported
+	return text + "dead letters of " + a.Topic
 }

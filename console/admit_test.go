@@ -46,7 +46,7 @@ func TestOnlyReadsByDefault(t *testing.T) {
 func TestAllowRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		shop(t, m)
-		var log journal
+		var log recordTail
 		var asked []console.Action
 		h := change(t, m, console.Options{
 			Logger: log.logger(),
@@ -257,7 +257,7 @@ func TestChangesBelowAPath(t *testing.T) {
 	letters(t, b, 1)
 	attach(t, b, "orders", "billing")
 	mux := http.NewServeMux()
-	mux.Handle("/ops/bus/", http.StripPrefix("/ops/bus", console.Handler(b, console.Options{Allow: everything, Logger: new(journal).logger()})))
+	mux.Handle("/ops/bus/", http.StripPrefix("/ops/bus", console.Handler(b, console.Options{Allow: everything, Logger: new(recordTail).logger()})))
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	jar, err := cookiejar.New(nil)
@@ -267,7 +267,7 @@ func TestChangesBelowAPath(t *testing.T) {
 		answer, err := client.Get(server.URL + "/ops/bus/" + path)
 		require.NoError(t, err)
 		defer answer.Body.Close()
-		return parse(t, read(t, answer))
+		return parse(t, readAsset(t, answer))
 	}
 	rows := get("topic?name=orders.dlq&order=oldest")
 	p := get(rows.link(rows.cells("Events of")[0]["Position"]))
@@ -282,7 +282,7 @@ func TestChangesBelowAPath(t *testing.T) {
 	require.NoError(t, err)
 	defer answer.Body.Close()
 	require.Equal(t, "/ops/bus/job", answer.Request.URL.Path)
-	require.Equal(t, "1 dead letter redriven", parse(t, read(t, answer)).byID("result"))
+	require.Equal(t, "1 dead letter redriven", parse(t, readAsset(t, answer)).byID("result"))
 	require.Empty(t, ids(t, b, "orders.dlq"))
 	require.NotZero(t, eventbus.EventOf(last(t, b, "orders")).ID)
 }

@@ -3,8 +3,11 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/pages"
@@ -12,19 +15,19 @@ import (
 
 // The bounds of one request.
 const (
-	pageRows  = 25 // events of a page
-	mostCalls = 150
-	mostRead  = 5000 // events that a request reads
-	mostBytes = 128 << 20
-	lastPage  = readTime / 4 // the time that is left when the last page begins
+	pageRows      = 25 // events of a page
+	maxReadCalls  = 150
+	maxReadEvents = 5000 // events that a request reads
+	maxReadBytes  = 128 << 20
+	lastPage      = readTimeout / 4 // the time that is left when the last page begins
 
 	// stepBytes is about the most that one step of the search for the newest events reads, so that there
 	// can be many steps.
-	stepBytes = mostBytes / 32
+	stepBytes = maxReadBytes / 32
 )
 
 // A browser reads one topic for one request.
-type browser struct {
+type topicReader struct {
 	backend backend.Backend
 	topic   string
 	redact  groupstats.Redact
@@ -32,35 +35,35 @@ type browser struct {
 	left    pages.Bounds
 }
 
-// browse returns a browser of a topic, whose time ends soon before the deadline of ctx.
-func (r *readings) browse(ctx context.Context, topic string) *browser {
-	left := pages.Bounds{Calls: mostCalls, Events: mostRead, Bytes: mostBytes}
+// openTopic returns a browser of a topic, whose time ends soon before the deadline of ctx.
+func (r *reader) openTopic(ctx context.Context, topic string) *topicReader {
+	left := pages.Bounds{Calls: maxReadCalls, Events: maxReadEvents, Bytes: maxReadBytes}
 	if end, ok := ctx.Deadline(); ok {
 		left.Until = end.Add(-lastPage)
 	}
-	return &browser{r.backend, topic, r.redact, r.timeout, left}
+	return &topicReader{r.backend, topic, r.redact, r.timeout, left}
 }
 
-func (b *browser) reader(from backend.Start) *pages.Reader {
-	return &pages.Reader{Backend: b.backend, Topic: b.topic, From: from, Bounds: &b.left, Timeout: b.timeout}
+func (tr *topicReader) pagesFrom(from backend.Start) *pages.Reader {
+	return &pages.Reader{Backend: tr.backend, Topic: tr.topic, From: from, Bounds: &tr.left, Timeout: tr.timeout}
 }
 
 // A stretch is a part of a topic: successive rows, oldest first.
-type stretch struct {
-	rows  []row
+type segment struct {
+	rows  []eventRow
 	bytes int64 // of their events
 	full  bool  // it has as many rows or bytes as were asked for or allowed, and there are more behind
 }
 
 // enough reports whether there are want rows, or so many bytes that fewer make a page.
-func (s *stretch) enough(want int) bool { return len(s.rows) >= want || s.bytes >= stepBytes/2 }
+func (s *segment) enough(want int) bool { return len(s.rows) >= want || s.bytes >= stepBytes/2 }
 
-func (s *stretch) last(n int) []row { return s.rows[max(len(s.rows)-n, 0):] }
+func (s *segment) last(n int) []eventRow { return s.rows[max(len(s.rows)-n, 0):] }
 
-// forward returns at most most rows from a place on, and no further one when their events have so many
+// readForward returns at most most rows from a place on, and no further one when their events have so many
 // bytes. It stops before the position until, unless that is empty.
-func (b *browser) forward(ctx context.Context, from backend.Start, until string, most int, bytes int64) (s stretch, err error) {
-	read := b.reader(from)
+func (tr *topicReader) readForward(ctx context.Context, from backend.Start, until string, most int, bytes int64) (s segment, err error) {
+	read := tr.pagesFrom(from)
 	for {
 		ms, err := read.Next(ctx, most+1-len(s.rows))
 		if err != nil || len(ms) == 0 {
@@ -76,7 +79,7 @@ func (b *browser) forward(ctx context.Context, from backend.Start, until string,
 				return s, nil
 			}
 			s.bytes += int64(ms[i].Size())
-			s.rows = append(s.rows, newRow(b.redact, &ms[i], from))
+			s.rows = append(s.rows, newEventRow(tr.redact, &ms[i], from))
 			from = backend.StartAfter(ms[i].Position)
 		}
 	}
@@ -86,21 +89,21 @@ func (b *browser) forward(ctx context.Context, from backend.Start, until string,
 // empty. A backend reads only forward, so newest looks for a time from which on there are enough
 // events, and not many more. more reports whether there may be older rows. If the bounds do not
 // allow to find the rows, the error is [pages.ErrSpent].
-func (b *browser) newest(ctx context.Context, until string, want int) (rows []row, more bool, err error) {
-	now, err := backend.Now(ctx, b.backend, b.topic)
+func (tr *topicReader) newest(ctx context.Context, until string, want int) (rows []eventRow, more bool, err error) {
+	now, err := backend.Now(ctx, tr.backend, tr.topic)
 	if err != nil {
 		return nil, false, err
 	}
 	longest := now.Sub(time.Unix(0, 0))
-	since := func(age time.Duration) (stretch, error) {
-		return b.forward(ctx, backend.StartAt(now.Add(-age)), until, 2*want, stepBytes)
+	since := func(age time.Duration) (segment, error) {
+		return tr.readForward(ctx, backend.StartAt(now.Add(-age)), until, 2*want, stepBytes)
 	}
 
-	var best, s stretch // best are the rows of the last time young: not too many, perhaps too few
+	var best, s segment // best are the rows of the last time young: not too many, perhaps too few
 	young, old := time.Duration(0), time.Second
 	for ; ; young, old = old, min(16*old, longest) {
 		if s, err = since(old); err != nil {
-			return best.last(want), true, spentUnless(err, best)
+			return best.last(want), true, ignoreSpent(err, best)
 		}
 		if s.full {
 			break
@@ -112,7 +115,7 @@ func (b *browser) newest(ctx context.Context, until string, want int) (rows []ro
 	for old-young > time.Microsecond && !best.enough(want) {
 		middle := young + (old-young)/2
 		if s, err = since(middle); err != nil {
-			return best.last(want), true, spentUnless(err, best)
+			return best.last(want), true, ignoreSpent(err, best)
 		}
 		if s.full {
 			old = middle
@@ -123,14 +126,14 @@ func (b *browser) newest(ctx context.Context, until string, want int) (rows []ro
 	if len(best.rows) > 0 {
 		return best.last(want), true, nil
 	}
-	rows, err = b.endOf(ctx, backend.StartAt(now.Add(-old)), until, want)
+	rows, err = tr.lastRows(ctx, backend.StartAt(now.Add(-old)), until, want)
 	return rows, true, err
 }
 
-// endOf returns the last want rows before until by reading all events from a place on. It is for topics
+// lastRows returns the last want rows before until by reading all events from a place on. It is for topics
 // that have very many events of one moment.
-func (b *browser) endOf(ctx context.Context, from backend.Start, until string, want int) (rows []row, err error) {
-	read := b.reader(from)
+func (tr *topicReader) lastRows(ctx context.Context, from backend.Start, until string, want int) (rows []eventRow, err error) {
+	read := tr.pagesFrom(from)
 	for {
 		ms, err := read.Next(ctx, pages.MostPage)
 		if err != nil {
@@ -140,7 +143,7 @@ func (b *browser) endOf(ctx context.Context, from backend.Start, until string, w
 			if until != "" && ms[i].Position >= until {
 				return rows, nil
 			}
-			rows = append(rows[max(len(rows)+1-want, 0):], newRow(b.redact, &ms[i], from))
+			rows = append(rows[max(len(rows)+1-want, 0):], newEventRow(tr.redact, &ms[i], from))
 			from = backend.StartAfter(ms[i].Position)
 		}
 		if len(ms) == 0 {
@@ -149,10 +152,75 @@ func (b *browser) endOf(ctx context.Context, from backend.Start, until string, w
 	}
 }
 
-// spentUnless returns nil if the bounds are reached and there are rows to show.
-func spentUnless(err error, s stretch) error {
+// ignoreSpent returns nil if the bounds are reached and there are rows to show.
+func ignoreSpent(err error, s segment) error {
 	if errors.Is(err, pages.ErrSpent) && len(s.rows) > 0 {
 		return nil
 	}
 	return err
+}
+
+// A row is an event in a list. It keeps no payload and no memory of the message.
+type eventRow struct {
+	Position string
+	From     backend.Start // a place before the event and behind the one before
+	ID       string
+	Type     string
+	Key      string
+	Time     time.Time
+	Source   string
+	Size     int // bytes of the payload
+	Preview  string
+	Reason   string // of a dead letter
+	Group    string // of a dead letter
+	Error    string // of a dead letter
+}
+
+func newEventRow(redact groupstats.Redact, m *backend.Message, from backend.Start) eventRow {
+	e := redact.EventOf(m)
+	return eventRowOf(&e, from)
+}
+
+func eventRowOf(e *eventbus.Event, from backend.Start) eventRow {
+	r := eventRow{
+		Position: strings.Clone(e.Position), From: from, ID: strings.Clone(e.ID), Type: shorten(e.Type), Key: strings.Clone(e.Key),
+		Time: e.Time, Source: shorten(e.Source), Size: len(e.Payload), Preview: preview(e.Payload),
+	}
+	if why, ok := eventbus.DeadLetterOf(e); ok {
+		r.ID, r.Reason, r.Group, r.Error = strings.Clone(why.ID), shorten(why.Reason), shorten(why.Group), shorten(why.Error)
+	}
+	return r
+}
+
+func preview(payload []byte) string {
+	if !isText(payload) {
+		return "(binary)"
+	}
+	return shorten(string(payload[:min(len(payload), 4*maxShortText)]))
+}
+
+// eventAt returns the message at a position. It is soon after from, or anywhere if from is the beginning.
+func (tr *topicReader) eventAt(ctx context.Context, from backend.Start, position string) (*backend.Message, error) {
+	read := tr.pagesFrom(from)
+	for range 3 { // the event is the first one, if nobody has changed the link
+		ms, err := read.Next(ctx, 1)
+		if err != nil {
+			return nil, err
+		}
+		for i := range ms {
+			switch {
+			case ms[i].Position == position:
+				return &ms[i], nil
+			case ms[i].Position > position:
+				return nil, fmt.Errorf("event at %s: %w", position, backend.ErrGone)
+			}
+		}
+		if len(ms) == 0 {
+			break
+		}
+	}
+	if from == backend.StartEarliest {
+		return read.At(ctx, position)
+	}
+	return nil, fmt.Errorf("event at %s: %w", position, backend.ErrGone)
 }

@@ -214,7 +214,7 @@ func TestBolt(t *testing.T) {
 	numbered(t, b, "orders", 200)
 	bury(t, b, "orders.dlq", "e-1", map[string]string{"eventbus-dead-reason": "exhausted", "eventbus-dead-group": "billing"})
 	bus := openBus(t, b, eventbus.Options{})
-	schedule(t, bus, "orders", 0, 30)
+	scheduleScan(t, bus, "orders", 0, 30)
 	require.NoError(t, bus.Recur(t.Context(), eventbus.Recurring{ID: "nightly", Topic: "orders", Cron: "@daily"}))
 	end(t, bus)
 	note(t, b, lifecycle.Record{State: lifecycle.Retried, Group: "billing", ID: "e-1", Attempt: 1, Error: "no answer"})

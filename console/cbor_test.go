@@ -15,7 +15,7 @@ func TestDiagnosed(t *testing.T) {
 		1, -2, 1.5, true, nil, []byte{0xca, 0xfe}, "a, [b] \"c\" {", []int{}, map[string]any{}, map[string]any{"k": []int{7}}, cbor.Tag{Number: 1, Content: 5},
 	})
 	require.NoError(t, err)
-	text, ok := diagnosed(payload)
+	text, ok := cborText(payload)
 	require.True(t, ok)
 	require.Equal(t, `[
   1,
@@ -42,33 +42,33 @@ func TestFormOfCBOR(t *testing.T) {
 	require.NoError(t, err)
 	for _, row := range []struct {
 		payload     []byte
-		form        form
+		form        payloadFormat
 		contentType string
-		want        form
+		want        payloadFormat
 	}{
-		{payload, "", "application/cbor", asCBOR},
-		{payload, "", "Application/CBOR; v=1", asCBOR},
-		{payload, "", "application/senml+cbor", asCBOR},
-		{payload, "", "", asHex},
-		{payload, asCBOR, "", asCBOR},
-		{payload, asHex, "application/cbor", asHex},
-		{payload, asJSON, "application/cbor", asHex},
-		{[]byte("17"), "", "application/json", asJSON},
-		{[]byte("hello"), asCBOR, "", asText},
-		{[]byte("hello"), "", "application/cbor", asText},
-		{nil, asCBOR, "application/cbor", asText},
+		{payload, "", "application/cbor", formatCBOR},
+		{payload, "", "Application/CBOR; v=1", formatCBOR},
+		{payload, "", "application/senml+cbor", formatCBOR},
+		{payload, "", "", formatHex},
+		{payload, formatCBOR, "", formatCBOR},
+		{payload, formatHex, "application/cbor", formatHex},
+		{payload, formatJSON, "application/cbor", formatHex},
+		{[]byte("17"), "", "application/json", formatJSON},
+		{[]byte("hello"), formatCBOR, "", formatText},
+		{[]byte("hello"), "", "application/cbor", formatText},
+		{nil, formatCBOR, "application/cbor", formatText},
 	} {
-		require.Equal(t, row.want, show(row.payload, row.form, row.contentType).Form, "%x as %q, %q", row.payload, row.form, row.contentType)
+		require.Equal(t, row.want, showPayload(row.payload, row.form, row.contentType).Format, "%x as %q, %q", row.payload, row.form, row.contentType)
 	}
 }
 
 // Hostile CBOR needs little time and memory, and is shown otherwise.
 func TestCBORIsBounded(t *testing.T) {
 	nested := func(n int) []byte { return append(bytes.Repeat([]byte{0x81}, n), 0) }
-	_, ok := diagnosed(nested(mostCBORDepth))
+	_, ok := cborText(nested(maxCBORDepth))
 	require.True(t, ok)
 	for name, payload := range map[string][]byte{
-		"too deep":              nested(mostCBORDepth + 1),
+		"too deep":              nested(maxCBORDepth + 1),
 		"very deep":             nested(60_000),
 		"too long":              append([]byte{0x5a, 0, 1, 0, 0}, make([]byte, 1<<16)...),
 		"a length without data": {0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
@@ -78,9 +78,9 @@ func TestCBORIsBounded(t *testing.T) {
 		"long as text":          append(append(nested(30)[:30], 0x99, 0xf0, 0), bytes.Repeat([]byte{0x61, 'a'}, 0xf000/2)...),
 		"many short lines":      append(append(bytes.Repeat([]byte{0x81}, 30), 0x99, 0xea, 0x60), make([]byte, 60_000)...),
 	} {
-		_, ok := diagnosed(payload)
+		_, ok := cborText(payload)
 		require.False(t, ok, name)
-		require.NotEqual(t, asCBOR, show(payload, asCBOR, "application/cbor").Form, name)
+		require.NotEqual(t, formatCBOR, showPayload(payload, formatCBOR, "application/cbor").Format, name)
 	}
 }
 
@@ -89,14 +89,14 @@ func FuzzCBOR(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		text, ok := diagnosed(payload)
+		text, ok := cborText(payload)
 		if !ok {
 			return
 		}
-		require.LessOrEqual(t, len(text), 2*mostDiagnosis)
-		require.LessOrEqual(t, len(payload), mostText)
-		shown := show(payload, asCBOR, "")
-		require.Equal(t, asCBOR, shown.Form)
-		require.Equal(t, strings.IndexFunc(shown.Text, hidden), -1, "%q", shown.Text)
+		require.LessOrEqual(t, len(text), 2*maxDiagnosis)
+		require.LessOrEqual(t, len(payload), maxText)
+		shown := showPayload(payload, formatCBOR, "")
+		require.Equal(t, formatCBOR, shown.Format)
+		require.Equal(t, strings.IndexFunc(shown.Text, isHidden), -1, "%q", shown.Text)
 	})
 }

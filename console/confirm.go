@@ -14,20 +14,20 @@ import (
 
 // A confirmPage asks before a change, and says how much it would change.
 type confirmPage struct {
-	Order  *order
-	Tally  *tally  // of letters; nil: the change is none of letters
-	Lost   string  // the unsettled events of a group
-	Comes  *tally  // the events behind the place of a Reset, or of a topic to be deleted
-	Last   *row    // the last event of a topic to be deleted; nil: not known
-	Burial *burial // nil: the change is no Bury
-	Parts  int     // the partitions of the group's topic; 0: none
-	Back   string  // URL
+	Form    *changeForm
+	Letters *eventCount // of letters; nil: the change is none of letters
+	Lost    string      // the unsettled events of a group
+	Events  *eventCount // the events behind the place of a Reset, or of a topic to be deleted
+	Last    *eventRow   // the last event of a topic to be deleted; nil: not known
+	Burial  *burial     // nil: the change is no Bury
+	Parts   int         // the partitions of the group's topic; 0: none
+	Back    string      // URL
 
 	Once time.Duration // how long the backend knows a redriven event again; 0: not at all
 }
 
 // A tally counts the letters that a change would meet.
-type tally struct {
+type eventCount struct {
 	N       int
 	Looping int  // of N, that were redriven too often
 	More    bool // there may be more
@@ -36,33 +36,33 @@ type tally struct {
 }
 
 // String returns the number as text.
-func (t *tally) String() string {
+func (t *eventCount) String() string {
 	if t.More && t.Known >= t.N {
-		return "about " + number(t.Known)
+		return "about " + formatNumber(t.Known)
 	}
 	if t.More {
-		return number(t.N) + " or more"
+		return formatNumber(t.N) + " or more"
 	}
-	return number(t.N)
+	return formatNumber(t.N)
 }
 
 // confirm shows the page that asks before a change. It only reads.
 func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
-	o, err := orderOf(r.URL.Query())
-	if err == nil && !o.asks() {
+	form, err := parseForm(r.URL.Query())
+	if err == nil && !form.needsConfirmation() {
 		err = errNotFound
 	}
 	if err == nil {
-		o.DryRun = true
-		err = c.allow(r, o.Action)
+		form.DryRun = true
+		err = c.allow(r, form.Action)
 	}
 	if err == nil {
-		err = c.changes.supports(o.Verb)
+		err = c.executor.supports(form.Verb)
 	}
-	if err == nil && o.Verb.onLetters() && o.Place == "" {
-		err = c.changes.jobs.free(o.Topic)
+	if err == nil && form.Verb.onLetters() && form.Place == "" {
+		err = c.executor.jobs.checkFree(form.Topic)
 	}
-	body := &confirmPage{Order: o, Once: backend.LimitsOf(c.backend).OnceWindow}
+	body := &confirmPage{Form: form, Once: backend.LimitsOf(c.backend).OnceWindow}
 	if err == nil {
 		err = c.dryRun(r.Context(), body)
 	}
@@ -70,63 +70,76 @@ func (c *console) confirm(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, "Before a change", err)
 		return
 	}
-	c.render(w, r, http.StatusOK, "confirm", &page{Title: title(&o.Action), Permit: c.permit(w, r, o.Action, o.Verb), Body: body})
+	c.render(w, r, http.StatusOK, "confirm", &page{Title: title(&form.Action), Permit: c.permissions(w, r, form.Action, form.Verb), Body: body})
 }
 
 // dryRun sets how much a change would take.
 func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
-	o := p.Order
-	p.Back = o.page()
-	switch o.Verb {
+	form := p.Form
+	p.Back = form.pageURL()
+	switch form.Verb {
 	case Bury:
 		return p.setBurial(ctx, c)
 	case DeleteTopic:
 		return p.setUnread(ctx, c)
 	}
-	if o.Verb.onGroup() {
-		ctx, cancel := context.WithTimeout(ctx, readTime)
+	if form.Verb.onGroup() {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		topics, err := c.changes.topicsOf(ctx, o)
+		topics, err := c.executor.topicsOf(ctx, form)
 		if err != nil {
 			return err
 		}
-		if p.Parts, err = operator.Partitions(ctx, c.backend, o.Topic); err != nil {
+		if p.Parts, err = operator.Partitions(ctx, c.backend, form.Topic); err != nil {
 			return err
 		}
-		p.Lost = unsettled(c.changes.unsettled(ctx, topics, o.Group))
-		if o.Verb == Reset {
-			p.Comes, err = reading(ctx, c.readings, "behind\x00"+o.Topic+"\x00"+o.to, func(ctx context.Context) (*tally, error) {
-				return c.behind(ctx, topics, o.start)
+		p.Lost = unsettled(c.executor.unsettled(ctx, topics, form.Group))
+		if form.Verb == Reset {
+			p.Events, err = readShared(ctx, c.reader, "behind\x00"+form.Topic+"\x00"+form.to, func(ctx context.Context) (*eventCount, error) {
+				return c.countEvents(ctx, topics, form.start)
 			})
 		}
 		return err
 	}
-	if o.Place == "" {
-		o.before = time.Now().UTC() // a letter of a later failure is none that the visitor has seen
+	if form.Place == "" {
+		form.before = time.Now().UTC() // a letter of a later failure is none that the visitor has seen
 	}
-	key := strings.Join([]string{"count", o.Topic, string(o.from), o.Place, o.seen, o.search.values().Encode()}, "\x00")
-	p.Tally, err = reading(ctx, c.readings, key, func(ctx context.Context) (*tally, error) { return c.browse(ctx, o.Topic).count(ctx, o) })
+	key := strings.Join([]string{"count", form.Topic, string(form.from), form.Place, form.fingerprint, form.search.values().Encode()}, "\x00")
+	p.Letters, err = readShared(ctx, c.reader, key, func(ctx context.Context) (*eventCount, error) {
+		return c.openTopic(ctx, form.Topic).countDeadLetters(ctx, form)
+	})
 	if err != nil {
 		return err
 	}
-	if p.Tally.More && o.from == backend.StartEarliest {
-		t := *p.Tally // it is shared
-		if of := c.sampler.Look(ctx).Topic(o.Topic); of != nil {
-			t.Known, _ = known(of.Letters, &o.search)
+	if p.Letters.More && form.from == backend.StartEarliest {
+		t := *p.Letters // it is shared
+		if of := c.sampler.Look(ctx).Topic(form.Topic); of != nil {
+			t.Known, _ = knownCount(of.Letters, &form.search)
 		}
-		p.Tally = &t
+		p.Letters = &t
 	}
-	o.found = p.Tally.String()
+	form.found = p.Letters.String()
 	return nil
 }
 
-// behind counts the events of topics from a place on, within the bounds of a request.
-func (r *readings) behind(ctx context.Context, topics []string, from backend.Start) (*tally, error) {
-	t, left := new(tally), r.browse(ctx, "").left
+func (t *eventCount) add(tr *topicReader, form *changeForm, m *backend.Message) {
+	l, ok := form.matches(tr.redact, m)
+	if !ok {
+		return
+	}
+	t.N++
+	if l.stored.Redriven >= maxRedrives {
+		t.Looping++
+	}
+}
+
+// countEvents counts the events of topics from a place on, within the bounds of a request.
+func (r *reader) countEvents(ctx context.Context, topics []string, from backend.Start) (*eventCount, error) {
+	t, left := new(eventCount), r.openTopic(ctx, "").left
 	for _, topic := range topics {
-		b := r.browse(ctx, topic)
-		b.left = left
-		read := b.reader(from)
+		tr := r.openTopic(ctx, topic)
+		tr.left = left
+		read := tr.pagesFrom(from)
 		for {
 			ms, err := read.Next(ctx, pages.MostPage)
 			if errors.Is(err, pages.ErrSpent) {
@@ -141,15 +154,15 @@ func (r *readings) behind(ctx context.Context, topics []string, from backend.Sta
 			}
 			t.N += len(ms)
 		}
-		left = b.left
+		left = tr.left
 	}
 	return t, nil
 }
 
-// count counts the letters of an order, within the bounds of a request.
-func (b *browser) count(ctx context.Context, o *order) (*tally, error) {
-	t := new(tally)
-	read := b.reader(o.from)
+// countDeadLetters counts the letters of an order, within the bounds of a request.
+func (tr *topicReader) countDeadLetters(ctx context.Context, form *changeForm) (*eventCount, error) {
+	t := new(eventCount)
+	read := tr.pagesFrom(form.from)
 	for {
 		ms, err := read.Next(ctx, pages.MostPage)
 		switch {
@@ -163,39 +176,10 @@ func (b *browser) count(ctx context.Context, o *order) (*tally, error) {
 		}
 		for i := range ms {
 			t.Read++
-			t.add(b, o, &ms[i])
+			t.add(tr, form, &ms[i])
 		}
-		if o.Place != "" && ms[len(ms)-1].Position >= o.Place {
+		if form.Place != "" && ms[len(ms)-1].Position >= form.Place {
 			return t, nil
 		}
 	}
-}
-
-func (t *tally) add(b *browser, o *order, m *backend.Message) {
-	l, ok := o.takes(b.redact, m)
-	if !ok {
-		return
-	}
-	t.N++
-	if l.stored.Redriven >= mostRedrives {
-		t.Looping++
-	}
-}
-
-// title says in a few words which change an action is.
-func title(a *Action) string {
-	switch {
-	case a.Verb == Bury:
-		return "Make an event of " + a.Group + " of " + a.Topic + " a dead letter"
-	case a.Verb == DeleteTopic:
-		return "Delete the topic " + a.Topic
-	case a.Verb.onGroup():
-		text := map[Verb]string{Pause: "Pause ", Resume: "Resume ", Reset: "Reset ", DeleteGroup: "Delete "}[a.Verb]
-		return text + a.Group + " of " + a.Topic
-	}
-	text := map[Verb]string{Redrive: "Redrive ", Discard: "Discard ", Edit: "Edit and redrive ", Stop: "Stop a job on "}[a.Verb]
-	if a.Place != "" {
-		return text + "one dead letter of " + a.Topic
-	}
-	return text + "dead letters of " + a.Topic
 }

@@ -82,12 +82,12 @@ func (o Options) Check() error {
 
 // A console answers the requests of a [Handler].
 type console struct {
-	*readings
-	traces  string // the TraceURL of the options
-	sampler *groupstats.Sampler
-	pages   map[string]*template.Template
-	version string   // of the assets, for their URLs
-	changes *changes // nil: the console only reads
+	*reader
+	traces   string // the TraceURL of the options
+	sampler  *groupstats.Sampler
+	pages    map[string]*template.Template
+	version  string    // of the assets, for their URLs
+	executor *executor // nil: the console only reads
 }
 
 // Handler returns the pages for b. They have relative links. So the handler can be at any path, if the
@@ -105,10 +105,10 @@ func Handler(b backend.Backend, o Options) http.Handler {
 		o.Timeout = defaultTimeout
 	}
 	c := &console{
-		readings: newReadings(b, &o), traces: o.TraceURL, pages: parsePages(),
+		reader: newReader(b, &o), traces: o.TraceURL, pages: parsePages(),
 		sampler: groupstats.NewSampler(b, groupstats.Options{Timeout: o.Timeout, Behind: o.Behind, Stuck: o.Stuck, Redact: o.Redact}),
 	}
-	c.changes = newChanges(b, c.shared, c.sampler, &o)
+	c.executor = newExecutor(b, c.cache, c.sampler, &o)
 	routes := map[string]http.HandlerFunc{
 		"":          c.overview,
 		"group":     c.group,
@@ -121,7 +121,7 @@ func Handler(b backend.Backend, o Options) http.Handler {
 	}
 	c.version = addAssets(routes)
 	forms := map[string]http.HandlerFunc{}
-	if c.changes != nil {
+	if c.executor != nil {
 		routes["confirm"], routes["edit"], routes["job"], routes["jobs"] = c.confirm, c.editForm, c.job, c.jobList
 		forms["act"] = c.act
 	}

@@ -50,7 +50,7 @@ func shop(t testing.TB, m *meter) {
 	}
 	attach(t, m, partition.OwnersTopic("parts"), "g")
 	bus := openBus(t, m, eventbus.Options{})
-	schedule(t, bus, "orders", 0, 3)
+	scheduleScan(t, bus, "orders", 0, 3)
 	require.NoError(t, bus.Recur(t.Context(), eventbus.Recurring{ID: "nightly", Topic: "orders", Cron: "@daily"}))
 	end(t, bus)
 	note(t, m, lifecycle.Record{State: lifecycle.Failed, Group: "billing", ID: "e-0", Attempt: 1, Error: "no answer"}, lifecycle.Record{State: lifecycle.Retried, Group: "billing", ID: "e-0", Attempt: 1, DelayMicros: 1e9})

@@ -31,33 +31,33 @@ type draft struct {
 
 const (
 	moreHeaders = 3   // empty rows for new headers
-	mostEdited  = 100 // headers
+	maxEdited   = 100 // headers
 	typeHeader  = "ce-type"
 )
 
 // draftOf returns the draft of a dead letter, as a reader of its topic gets the letter.
 func draftOf(e *eventbus.Event, of string) *draft {
-	d := &draft{Type: value(e.Type), Key: value(e.Key)}
+	d := &draft{Type: fieldValue(e.Type), Key: fieldValue(e.Key)}
 	_, _, d.Fixed = partition.Cut(of)
-	for _, h := range sorted(letter.Original(&backend.Message{Headers: e.Headers})) {
-		if len(d.Headers) < mostEdited {
-			d.Headers = append(d.Headers, eventbus.Header{Name: value(h.Name), Value: value(h.Value)})
+	for _, h := range sortHeaders(letter.Original(&backend.Message{Headers: e.Headers})) {
+		if len(d.Headers) < maxEdited {
+			d.Headers = append(d.Headers, eventbus.Header{Name: fieldValue(h.Name), Value: fieldValue(h.Value)})
 		}
 	}
 	switch {
-	case len(e.Payload) > mostText:
-		d.Why = "It is larger than " + size(mostText) + "."
+	case len(e.Payload) > maxText:
+		d.Why = "It is larger than " + formatSize(maxText) + "."
 	case !isText(e.Payload) || strings.ContainsFunc(string(e.Payload), func(r rune) bool { return r&0xfffe == 0xfffe }):
 		d.Why = "It is no text."
 	default:
-		d.Text, d.Payload = true, lines(string(e.Payload))
+		d.Text, d.Payload = true, normalizeNewlines(string(e.Payload))
 	}
 	return d
 }
 
-// lines returns text with the line ends that a browser gives to the text of a form, without their
+// normalizeNewlines returns text with the line ends that a browser gives to the text of a form, without their
 // carriage returns.
-func lines(text string) string {
+func normalizeNewlines(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 }
 
@@ -65,7 +65,7 @@ func lines(text string) string {
 type editPage struct {
 	Topic string
 	URL   string // of the letter
-	Order *order
+	Form  *changeForm
 	Draft *draft
 }
 
@@ -88,50 +88,50 @@ type headerRow struct {
 // editForm shows the form that edits one letter.
 func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	o, err := orderOf(url.Values{"verb": {string(Edit)}, "topic": q["topic"], "from": q["from"], "at": q["at"]})
+	form, err := parseForm(url.Values{"verb": {string(Edit)}, "topic": q["topic"], "from": q["from"], "at": q["at"]})
 	if err == nil {
-		o.DryRun = true
-		err = c.allow(r, o.Action)
+		form.DryRun = true
+		err = c.allow(r, form.Action)
 	}
 	if err != nil {
 		c.fail(w, r, "Edit a dead letter", err)
 		return
 	}
-	body, err := reading(r.Context(), c.readings, "edit\x01"+o.Topic+"\x01"+string(o.from)+"\x01"+o.Place, func(ctx context.Context) (*editPage, error) {
-		m, err := c.browse(ctx, o.Topic).at(ctx, o.from, o.Place)
+	body, err := readShared(r.Context(), c.reader, "edit\x01"+form.Topic+"\x01"+string(form.from)+"\x01"+form.Place, func(ctx context.Context) (*editPage, error) {
+		m, err := c.openTopic(ctx, form.Topic).eventAt(ctx, form.from, form.Place)
 		if err != nil {
 			return nil, err
 		}
-		l, ok := letterOf(c.redact, m)
+		l, ok := deadLetterOf(c.redact, m)
 		if !ok {
-			return nil, wrong("the event is no dead letter")
+			return nil, formError("the event is no dead letter")
 		}
-		o.seen = seen(&l.event)
-		return &editPage{Topic: o.Topic, Order: o, Draft: draftOf(&l.event, l.stored.Topic)}, nil
+		form.fingerprint = fingerprint(&l.event)
+		return &editPage{Topic: form.Topic, Form: form, Draft: draftOf(&l.event, l.stored.Topic)}, nil
 	})
 	if err != nil {
 		c.fail(w, r, "Edit a dead letter", err)
 		return
 	}
 	shown := *body // it is shared
-	shown.URL = o.page()
-	c.render(w, r, http.StatusOK, "edit", &page{Title: "Edit a dead letter of " + o.Topic, Permit: c.permit(w, r, o.Action, Edit), Body: &shown})
+	shown.URL = form.pageURL()
+	c.render(w, r, http.StatusOK, "edit", &page{Title: "Edit a dead letter of " + form.Topic, Permit: c.permissions(w, r, form.Action, Edit), Body: &shown})
 }
 
-var errSealed = errors.New("the payload of this event cannot be edited")
+var errNotEditable = errors.New("the payload of this event cannot be edited")
 
-// editing returns the function that changes the event of a letter as the form of an order says.
-func (c *changes) editing(o *order) func(*backend.Message, *deadletter.Letter) error {
+// editFunc returns the function that changes the event of a letter as the form of an order says.
+func (x *executor) editFunc(form *changeForm) func(*backend.Message, *deadletter.Letter) error {
 	return func(m *backend.Message, l *deadletter.Letter) error {
 		stored := l.Stored()
-		event := c.redact.EventOf(&stored)
+		event := x.redact.EventOf(&stored)
 		shown := draftOf(&event, l.Topic)
 		before := m.Payload
-		if err := shown.apply(m, o.edited); err != nil {
+		if err := shown.apply(m, form.edited); err != nil {
 			return err
 		}
 		e := eventbus.EventOf(m)
-		if !bytes.Equal(m.Payload, before) && ofType(e.ContentType, "json") && !json.Valid(m.Payload) {
+		if !bytes.Equal(m.Payload, before) && hasFormat(e.ContentType, "json") && !json.Valid(m.Payload) {
 			return fmt.Errorf("the edited payload is no valid JSON, which its content type %s promises", e.ContentType)
 		}
 		_, err := eventbus.MessageOf("any", &e) // it checks the fields
@@ -148,14 +148,14 @@ func (d *draft) apply(m *backend.Message, v url.Values) error {
 		m.Key = key
 	}
 	if kind := v.Get("type"); v.Has("type") && kind != d.Type {
-		set(m, typeHeader, kind)
+		setHeader(m, typeHeader, kind)
 	}
 	if err := d.applyHeaders(m, v); err != nil {
 		return err
 	}
-	if text := lines(v.Get("payload")); v.Has("payload") && text != d.Payload {
+	if text := normalizeNewlines(v.Get("payload")); v.Has("payload") && text != d.Payload {
 		if !d.Text {
-			return errSealed
+			return errNotEditable
 		}
 		m.Payload = []byte(text)
 	}
@@ -191,7 +191,7 @@ func (d *draft) applyHeaders(m *backend.Message, v url.Values) error {
 		if strings.HasPrefix(strings.ToLower(e.now.Name), letter.ReservedPrefix) || e.now.Name == typeHeader {
 			return fmt.Errorf("the name %q of a header is reserved", e.now.Name)
 		}
-		if n := named(m.Headers, e.was.Name); e.was.Name != "" && n != 1 {
+		if n := countHeaders(m.Headers, e.was.Name); e.was.Name != "" && n != 1 {
 			return fmt.Errorf("the event has %d headers with the name %q, and an edit needs one", n, e.was.Name)
 		}
 	}
@@ -204,7 +204,7 @@ func (d *draft) applyHeaders(m *backend.Message, v url.Values) error {
 		if e.now.Name == "" {
 			continue
 		}
-		if e.now.Name != e.was.Name && named(m.Headers, e.now.Name) > 0 {
+		if e.now.Name != e.was.Name && countHeaders(m.Headers, e.now.Name) > 0 {
 			return fmt.Errorf("two headers would have the name %q", e.now.Name)
 		}
 		m.Headers.Set(e.now.Name, e.now.Value)
@@ -212,8 +212,8 @@ func (d *draft) applyHeaders(m *backend.Message, v url.Values) error {
 	return nil
 }
 
-// named returns how many headers have a name.
-func named(all eventbus.Headers, name string) (n int) {
+// countHeaders returns how many headers have a name.
+func countHeaders(all eventbus.Headers, name string) (n int) {
 	for _, h := range all {
 		if h.Name == name {
 			n++
@@ -222,7 +222,7 @@ func named(all eventbus.Headers, name string) (n int) {
 	return n
 }
 
-func set(m *backend.Message, name, value string) {
+func setHeader(m *backend.Message, name, value string) {
 	if value == "" {
 		m.Headers.Del(name)
 		return

@@ -134,27 +134,27 @@ func (h *hand) letter(topic string, n int) page {
 }
 
 // A journal keeps the lines of a log.
-type journal struct {
+type recordTail struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (j *journal) Write(p []byte) (int, error) {
+func (j *recordTail) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(p)
 }
 
-func (j *journal) String() string {
+func (j *recordTail) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String()
 }
 
-func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
+func (j *recordTail) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
 // read returns the body of an answer.
-func read(t testing.TB, answer *http.Response) string {
+func readAsset(t testing.TB, answer *http.Response) string {
 	t.Helper()
 	body, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -29,11 +30,11 @@ type job struct {
 
 	mu    sync.Mutex
 	moved time.Time // of the last progress
-	state
+	jobState
 }
 
 // The state of a job is the part of it that changes.
-type state struct {
+type jobState struct {
 	Done    int           // letters, or groups of partitions
 	Groups  []destination // that have failed, and get redriven events
 	Letters string        // the topic of the dead letter that a Bury has stored
@@ -45,22 +46,22 @@ type state struct {
 }
 
 const (
-	jobTime  = 12 * time.Hour
-	awayTime = time.Minute // how long a job waits for a broker
+	jobTimeout      = 12 * time.Hour
+	unavailableTime = time.Minute // how long a job waits for a broker
 )
 
 // Many reports whether the job changes any number of letters.
 func (j *job) Many() bool { return j.Action.Verb.onLetters() && j.Action.Place == "" }
 
 // State returns the present state.
-func (j *job) State() state {
+func (j *job) State() jobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.state
+	return j.jobState
 }
 
 // Pace returns the letters per second so far.
-func (s state) Pace(j *job, now time.Time) string {
+func (s jobState) Pace(j *job, now time.Time) string {
 	end := now
 	if !s.Ended.IsZero() {
 		end = s.Ended
@@ -73,7 +74,7 @@ func (s state) Pace(j *job, now time.Time) string {
 }
 
 // Word returns the state in one word.
-func (s state) Word() string {
+func (s jobState) Word() string {
 	switch {
 	case s.Err != nil:
 		return "failed"
@@ -98,37 +99,37 @@ func (j *job) progress(done int, left string) {
 // A destination is a group, and its topic as the pages name it.
 type destination struct{ Topic, Group string }
 
-const mostDestinations = 10
+const maxDestinations = 10
 
-// concerns notes that the job changes letters of a group.
-func (j *job) concerns(topic, group string) {
+// addDestination notes that the job changes letters of a group.
+func (j *job) addDestination(topic, group string) {
 	if of, _, ok := partition.Cut(topic); ok {
 		topic = of
 	}
 	d := destination{topic, group}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.Groups) < mostDestinations && !slices.Contains(j.Groups, d) {
+	if len(j.Groups) < maxDestinations && !slices.Contains(j.Groups, d) {
 		j.Groups = append(slices.Clip(j.Groups), destination{strings.Clone(topic), strings.Clone(group)})
 	}
 }
 
-// stored notes the topic of the dead letter that the job has stored.
-func (j *job) stored(letters string) {
+// setDeadLetterTopic notes the topic of the dead letter that the job has stored.
+func (j *job) setDeadLetterTopic(letters string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.Letters = letters
 }
 
 // A stopped error is the cause of a job that somebody has stopped.
-type stopped struct{ by string }
+type stoppedError struct{ by string }
 
-func (s stopped) Error() string { return "stopped by " + s.by }
+func (s stoppedError) Error() string { return "stopped by " + s.by }
 
-var errTooLong = fmt.Errorf("the job has run for %v, and ends", jobTime)
+var errTooLong = fmt.Errorf("the job has run for %v, and ends", jobTimeout)
 
-// work calls f, and ends the job with its result. A panic becomes an error.
-func (j *job) work(ctx context.Context, f func(context.Context) (string, error)) {
+// run calls f, and ends the job with its result. A panic becomes an error.
+func (j *job) run(ctx context.Context, f func(context.Context) (string, error)) {
 	result, err := func() (result string, err error) {
 		defer func() {
 			if v := recover(); v != nil {
@@ -137,7 +138,7 @@ func (j *job) work(ctx context.Context, f func(context.Context) (string, error))
 		}()
 		return f(ctx)
 	}()
-	if by, ok := errors.AsType[stopped](context.Cause(ctx)); ok && err != nil {
+	if by, ok := errors.AsType[stoppedError](context.Cause(ctx)); ok && err != nil {
 		result, err = by.Error(), nil
 	} else if errors.Is(context.Cause(ctx), errTooLong) && err != nil {
 		err = errTooLong
@@ -147,11 +148,11 @@ func (j *job) work(ctx context.Context, f func(context.Context) (string, error))
 	j.Result, j.Err, j.Waits, j.Ended = result, err, nil, time.Now()
 }
 
-// patiently calls f again while the broker is away, until there was no progress for the time away.
-func (j *job) patiently(ctx context.Context, away time.Duration, f func(context.Context) error) error {
+// retryWhileUnavailable calls f again while the broker is away, until there was no progress for the time away.
+func (j *job) retryWhileUnavailable(ctx context.Context, away time.Duration, f func(context.Context) error) error {
 	for pause := time.Second; ; pause = min(2*pause, away/4) {
 		err := f(ctx)
-		if err == nil || ctx.Err() != nil || !isAway(err) {
+		if err == nil || ctx.Err() != nil || !isUnavailable(err) {
 			return err
 		}
 		j.mu.Lock()
@@ -169,7 +170,194 @@ func (j *job) patiently(ctx context.Context, away time.Duration, f func(context.
 	}
 }
 
-// isAway reports whether err says that the broker may answer again soon.
-func isAway(err error) bool {
+// isUnavailable reports whether err says that the broker may answer again soon.
+func isUnavailable(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Jobs are the changes that run, and for a while the ones that have ended. They live in this process: a
+// restart forgets them, and the letters that they have not reached stay.
+type jobRegistry struct {
+	mu  sync.Mutex
+	all []*job // the oldest first
+}
+
+const (
+	maxRunning = 8
+	maxEnded   = 100
+	shownFor   = time.Hour // after the end
+)
+
+// errBusy is the class of errors of a change that may begin later.
+var errBusy = errors.New("nothing was begun")
+
+// checkBusy returns an error if a job changes any number of letters of a topic. The caller holds js.mu.
+func (js *jobRegistry) checkBusy(topic string) error {
+	for _, other := range js.all {
+		if other.State().Ended.IsZero() && other.Many() && other.Action.Topic == topic {
+			return fmt.Errorf("%w: a job of %s changes the letters of %s already", errBusy, shorten(other.Who), topic)
+		}
+	}
+	return nil
+}
+
+// add adds a job, unless too many run, or another one changes the letters of the same topic.
+func (js *jobRegistry) add(j *job) error {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	js.prune(time.Now())
+	if err := js.checkBusy(j.Action.Topic); err != nil && j.Many() {
+		return err
+	}
+	running := 0
+	for _, other := range js.all {
+		if other.State().Ended.IsZero() {
+			running++
+		}
+	}
+	if running >= maxRunning {
+		return fmt.Errorf("%w: %d changes run already", errBusy, running)
+	}
+	js.all = append(js.all, j)
+	return nil
+}
+
+// prune drops jobs that ended long ago, and the oldest ended ones if there are too many.
+func (js *jobRegistry) prune(now time.Time) {
+	over := len(js.all) - maxEnded
+	js.all = slices.DeleteFunc(js.all, func(j *job) bool {
+		ended := j.State().Ended
+		drop := !ended.IsZero() && (now.Sub(ended) > shownFor || over > 0)
+		if drop {
+			over--
+		}
+		return drop
+	})
+}
+
+// checkFree returns an error if a change of many letters of a topic could not begin now.
+func (js *jobRegistry) checkFree(topic string) error {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return js.checkBusy(topic)
+}
+
+// find returns the job with this ID, or nil.
+func (js *jobRegistry) find(id string) *job {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for _, j := range js.all {
+		if j.ID == id {
+			return j
+		}
+	}
+	return nil
+}
+
+// list returns the jobs of a topic, or all if it is empty, the newest first.
+func (js *jobRegistry) list(topic string) (found []*job) {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	js.prune(time.Now())
+	for _, j := range slices.Backward(js.all) {
+		if topic == "" || j.Action.Topic == topic {
+			found = append(found, j)
+		}
+	}
+	return found
+}
+
+// buried reports whether a job has made an event of a group a dead letter. source is the topic of the broker that
+// has the event.
+func (js *jobRegistry) buried(source, group, position string) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return slices.ContainsFunc(js.all, func(j *job) bool {
+		a := &j.Action
+		return a.Verb == Bury && j.source == source && a.Group == group && a.Place == position && j.State().Result != ""
+	})
+}
+
+// A jobPage is the page of one job.
+type jobPage struct {
+	Job   *job
+	State jobState
+}
+
+func (c *console) job(w http.ResponseWriter, r *http.Request) {
+	j := c.executor.jobs.find(r.URL.Query().Get("id"))
+	if j == nil {
+		c.fail(w, r, "Not found", fmt.Errorf("%w: a change is forgotten an hour after its end, and when the console restarts", errNotFound))
+		return
+	}
+	p := &page{Title: title(&j.Action), Live: true, Figures: c.sampler.Look(r.Context()), Body: &jobPage{j, j.State()}}
+	if j.State().Ended.IsZero() {
+		p.Permit = c.permissions(w, r, j.Action, Stop)
+	}
+	c.render(w, r, http.StatusOK, "job", p)
+}
+
+func (c *console) jobList(w http.ResponseWriter, r *http.Request) {
+	s := c.sampler.Look(r.Context())
+	c.render(w, r, http.StatusOK, "jobs", &page{Title: "Changes", Live: true, Figures: s, Body: c.executor.jobs.list("")})
+}
+
+const (
+	// callTime is the longest time of one call for a change of letters. A call that takes longer
+	// counts as a broker that is away.
+	callTimeout = 10 * time.Second
+
+	// onceMargin is the part of the OnceWindow in which a redrive does not begin again. It then reads,
+	// lists groups and publishes, and the last of these calls has to be in the window.
+	onceMargin = 4 * callTimeout
+)
+
+// A bounded backend ends each call for a change of letters after callTime. A driver may have no bound of
+// its own for a context with a deadline, and the context of a job has one of hours.
+type timedBackend struct{ backend.Backend }
+
+// A boundedAdmin is a bounded backend that lists groups.
+type timedAdmin struct {
+	timedBackend
+	backend.Admin
+}
+
+var (
+	_ backend.Reader  = timedBackend{}
+	_ backend.Remover = timedBackend{}
+	_ backend.Admin   = timedAdmin{}
+)
+
+// withCallTimeout returns b with bounded calls. A backend that lists no groups still lists none.
+func withCallTimeout(b backend.Backend) backend.Backend {
+	if admin, ok := backend.As[backend.Admin](b); ok {
+		return timedAdmin{timedBackend{b}, admin}
+	}
+	return timedBackend{b}
+}
+
+func (b timedBackend) Unwrap() backend.Backend { return b.Backend }
+
+func (b timedBackend) Publish(ctx context.Context, ms []*backend.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return b.Backend.Publish(ctx, ms)
+}
+
+func (b timedBackend) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return backend.Read(ctx, b.Backend, topic, from, most)
+}
+
+func (b timedBackend) Remove(ctx context.Context, topic string, positions []string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return backend.Remove(ctx, b.Backend, topic, positions)
+}
+
+func (b timedAdmin) Groups(ctx context.Context, topic string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return b.Admin.Groups(ctx, topic)
 }

@@ -24,7 +24,7 @@ func TestStop(t *testing.T) {
 			inBubble(t, func(t *testing.T, m *meter) {
 				attach(t, m, "orders", "billing")
 				letters(t, m, 300)
-				var log journal
+				var log recordTail
 				h := change(t, m, console.Options{Logger: log.logger(), Who: func(*http.Request) string { return "ann" }})
 				ask := h.submit(h.open("letters?topic=orders.dlq"), verb)
 				p := h.submit(ask, "confirm", "rate", "10")
@@ -115,7 +115,7 @@ func TestJobThroughAnOutage(t *testing.T) {
 			inBubble(t, func(t *testing.T, m *meter) {
 				attach(t, m, "orders", "billing")
 				letters(t, m, 300)
-				var log journal
+				var log recordTail
 				h := change(t, m, console.Options{Logger: log.logger()})
 				start := func() page {
 					return h.submit(h.submit(h.open("letters?topic=orders.dlq"), verb), "confirm", "rate", "100")
@@ -219,7 +219,7 @@ func TestLog(t *testing.T) {
 		shop(t, m)
 		letters(t, m, 5)
 		time.Sleep(time.Second)
-		var log journal
+		var log recordTail
 		h := change(t, m, console.Options{Logger: log.logger(), Who: func(*http.Request) string { return strings.Repeat("ann ", 100) }})
 		h.submit(h.submit(h.open("letters?topic=orders.dlq&group=billing"), "discard"), "confirm")
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")

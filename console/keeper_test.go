@@ -13,7 +13,7 @@ import (
 // A keeper has the topics that were used last, and forgets each a minute after its last use.
 func TestKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper[int]()
+		k := newStateCache[int]()
 		count := func(topic string) (n int) {
 			require.NoError(t, k.use(t.Context(), topic, func(v *int) error { *v++; n = *v; return nil }))
 			return n
@@ -23,16 +23,16 @@ func TestKeeper(t *testing.T) {
 			defer k.mu.Unlock()
 			return len(k.all)
 		}
-		for i := range 3 * mostKept {
+		for i := range 3 * maxStates {
 			count(fmt.Sprint("t", i))
 			time.Sleep(time.Millisecond)
-			require.LessOrEqual(t, kept(), mostKept)
+			require.LessOrEqual(t, kept(), maxStates)
 		}
-		require.Equal(t, 2, count(fmt.Sprint("t", 2*mostKept)), "the oldest of the last ones is known")
+		require.Equal(t, 2, count(fmt.Sprint("t", 2*maxStates)), "the oldest of the last ones is known")
 		require.Equal(t, 1, count("t0"), "an earlier one is forgotten")
 		for i := range 10 {
 			require.Equal(t, 2+i, count("t0"), "it is in use")
-			time.Sleep(keepFor - time.Second)
+			time.Sleep(stateTime - time.Second)
 		}
 		require.Equal(t, 1, kept(), "the others are not")
 		time.Sleep(2 * time.Second)
@@ -44,7 +44,7 @@ func TestKeeper(t *testing.T) {
 // One caller at a time uses a value, and a caller whose context ends does not wait.
 func TestKeeperTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper[int]()
+		k := newStateCache[int]()
 		release := make(chan struct{})
 		go k.use(t.Context(), "orders", func(*int) error { <-release; return nil })
 		synctest.Wait()

@@ -3,9 +3,11 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/groupstats"
+	"github.com/seed41896749/eventbus/internal/partition"
 )
 
 // All links are relative to the page, and have names in the query only.
@@ -25,16 +27,16 @@ func classURL(topic string, k groupstats.Kind) string {
 	return "letters?" + v.Encode() + "#events"
 }
 
-// foundURL returns the URL of a search for the event with an ID in a topic.
-func foundURL(topic, id string) string {
+// searchURL returns the URL of a search for the event with an ID in a topic.
+func searchURL(topic, id string) string {
 	s := search{ID: id}
 	v := s.values()
 	v.Set("name", topic)
 	return "topic?" + v.Encode() + "#events"
 }
 
-// placeURL returns the URL of the event at a position of a topic.
-func placeURL(topic, position string) string {
+// eventURL returns the URL of the event at a position of a topic.
+func eventURL(topic, position string) string {
 	return "event?" + url.Values{"topic": {topic}, "at": {position}}.Encode()
 }
 
@@ -49,8 +51,8 @@ func (c *console) topicParam(w http.ResponseWriter, r *http.Request, param strin
 	return topic, true
 }
 
-// startOf returns the Start in a parameter. It returns false for a text that is none.
-func startOf(text string) (backend.Start, bool) {
+// parseStart returns the Start in a parameter. It returns false for a text that is none.
+func parseStart(text string) (backend.Start, bool) {
 	s := backend.Start(text)
 	if s == backend.StartEarliest {
 		return s, true
@@ -58,4 +60,54 @@ func startOf(text string) (backend.Start, bool) {
 	_, after := s.After()
 	_, at := s.At()
 	return s, after || at
+}
+
+// link returns the URL of the event in topic.
+func (r *eventRow) link(topic string) string {
+	return "event?" + url.Values{"topic": {topic}, "from": {string(r.From)}, "at": {r.Position}}.Encode()
+}
+
+// groupLettersURL returns the URL of the letters of one group.
+func groupLettersURL(topic, group string) string {
+	return "letters?" + url.Values{"topic": {topic}, "group": {group}}.Encode()
+}
+
+// lifecycleURL returns the URL of the records about the events of a topic. Without a group they are of
+// all groups.
+func lifecycleURL(topic, group string) string {
+	v := url.Values{"topic": {topic}}
+	if group != "" {
+		v.Set("group", group)
+	}
+	return "lifecycle?" + v.Encode()
+}
+
+// scheduleURL returns the URL of the schedule of a topic.
+func scheduleURL(topic string) string { return "schedule?" + url.Values{"topic": {topic}}.Encode() }
+
+func overviewURL(query, status string, first int) string {
+	v := url.Values{}
+	if query != "" {
+		v.Set("q", query)
+	}
+	if status != "" {
+		v.Set("status", status)
+	}
+	if first > 0 {
+		v.Set("first", strconv.Itoa(first))
+	}
+	return "./?" + v.Encode()
+}
+
+func jobURL(id string) string { return "job?" + url.Values{"id": {id}}.Encode() }
+
+// buryURL returns the URL of the page that asks before the event at a position of a topic, which may be
+// a partition, is buried.
+func buryURL(topic, group, position string) string {
+	v := url.Values{"verb": {string(Bury)}, "topic": {topic}, "name": {group}, "at": {position}}
+	if of, i, ok := partition.Cut(topic); ok {
+		v.Set("topic", of)
+		v.Set("partition", strconv.Itoa(i))
+	}
+	return "confirm?" + v.Encode()
 }

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,24 +11,24 @@ import (
 	"github.com/seed41896749/eventbus/internal/later"
 )
 
-// mostGroups is the most groups of one overview page.
-const mostGroups = 200
+// maxGroups is the most groups of one overview page.
+const maxGroups = 200
 
 // An overview is the first page: all groups, the ones in trouble first.
 type overview struct {
-	Query   string
-	Status  string
-	Chips   []chip
-	Groups  []*groupstats.Group
-	Lonely  []*groupstats.Topic // without a group
-	Planned []string            // the topics with scheduled or recurring events
-	Records []string            // the topics with lifecycle records about their events
-	Letters []*groupstats.Letters
-	Empty   []string // the dead-letter topics that certainly have no letters
-	Found   int      // groups that match
-	Next    string   // URL of the next groups; empty: these are the last
-	Beyond  int      // groups without figures
-	Total   int
+	Query     string
+	Status    string
+	Chips     []chip
+	Groups    []*groupstats.Group
+	Unread    []*groupstats.Topic // without a group
+	Scheduled []string            // the topics with scheduled or recurring events
+	Records   []string            // the topics with lifecycle records about their events
+	Letters   []*groupstats.Letters
+	Empty     []string // the dead-letter topics that certainly have no letters
+	Found     int      // groups that match
+	Next      string   // URL of the next groups; empty: these are the last
+	Beyond    int      // groups without figures
+	Total     int
 }
 
 // A chip is a status and the number of its groups.
@@ -56,7 +55,7 @@ func newOverview(s *groupstats.Snapshot, query, status string, first int) *overv
 	}
 	for _, t := range s.Topics {
 		if status == "" && matches(t.Name) && slices.Contains(t.Inner, later.Topic(t.Name)) {
-			o.Planned = append(o.Planned, t.Name)
+			o.Scheduled = append(o.Scheduled, t.Name)
 		}
 		if of := recordsTopic(t.Name); of != "" && len(t.Groups) == 0 {
 			if status == "" && matches(t.Name) {
@@ -65,7 +64,7 @@ func newOverview(s *groupstats.Snapshot, query, status string, first int) *overv
 			continue
 		}
 		if isUnread(t) && status == "" && matches(t.Name) {
-			o.Lonely = append(o.Lonely, t)
+			o.Unread = append(o.Unread, t)
 		}
 		if l := t.Letters; l != nil && status == "" && matches(t.Name) {
 			if l.N == 0 && !l.More && !l.Unknown {
@@ -90,32 +89,18 @@ func newOverview(s *groupstats.Snapshot, query, status string, first int) *overv
 	slices.SortStableFunc(o.Letters, func(a, b *groupstats.Letters) int { return -cmp.Compare(a.N, b.N) })
 	o.Found = len(o.Groups)
 	o.Groups = o.Groups[min(first, o.Found):]
-	if len(o.Groups) > mostGroups {
-		o.Groups, o.Next = o.Groups[:mostGroups], overviewURL(query, status, first+mostGroups)
+	if len(o.Groups) > maxGroups {
+		o.Groups, o.Next = o.Groups[:maxGroups], overviewURL(query, status, first+maxGroups)
 	}
-	o.Planned = o.Planned[:min(len(o.Planned), mostGroups)]
-	o.Records = o.Records[:min(len(o.Records), mostGroups)]
-	o.Lonely = o.Lonely[:min(len(o.Lonely), mostGroups)]
-	o.Letters = o.Letters[:min(len(o.Letters), mostGroups)]
-	o.Empty = o.Empty[:min(len(o.Empty), mostGroups)]
+	o.Scheduled = o.Scheduled[:min(len(o.Scheduled), maxGroups)]
+	o.Records = o.Records[:min(len(o.Records), maxGroups)]
+	o.Unread = o.Unread[:min(len(o.Unread), maxGroups)]
+	o.Letters = o.Letters[:min(len(o.Letters), maxGroups)]
+	o.Empty = o.Empty[:min(len(o.Empty), maxGroups)]
 	return o
 }
 
 // isUnread reports whether t is a topic of events that no group reads.
 func isUnread(t *groupstats.Topic) bool {
 	return len(t.Groups) == 0 && t.Letters == nil && (t.Exists || len(t.Partitions) > 0)
-}
-
-func overviewURL(query, status string, first int) string {
-	v := url.Values{}
-	if query != "" {
-		v.Set("q", query)
-	}
-	if status != "" {
-		v.Set("status", status)
-	}
-	if first > 0 {
-		v.Set("first", strconv.Itoa(first))
-	}
-	return "./?" + v.Encode()
 }

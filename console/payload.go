@@ -4,57 +4,61 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"mime"
+	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/fxamacker/cbor/v2"
 )
 
 // A form is how a payload is shown.
-type form string
+type payloadFormat string
 
 const (
-	asJSON form = "json"
-	asCBOR form = "cbor"
-	asText form = "text"
-	asHex  form = "hex"
+	formatJSON payloadFormat = "json"
+	formatCBOR payloadFormat = "cbor"
+	formatText payloadFormat = "text"
+	formatHex  payloadFormat = "hex"
 )
 
 // A shown is a payload as text.
-type shown struct {
-	Text string
-	Form form
-	Size int // bytes of the payload
-	Cut  int // bytes of it that are not shown
+type shownPayload struct {
+	Text   string
+	Format payloadFormat
+	Size   int // bytes of the payload
+	Cut    int // bytes of it that are not shown
 }
 
 const (
-	mostText  = 64 << 10 // bytes of a payload that are shown as text or JSON
-	mostHex   = 8 << 10  // bytes that are shown in hex, because a dump is five times as long
-	mostDepth = 64       // of nested JSON that is indented
+	maxText      = 64 << 10 // bytes of a payload that are shown as text or JSON
+	maxHex       = 8 << 10  // bytes that are shown in hex, because a dump is five times as long
+	maxJSONDepth = 64       // of nested JSON that is indented
 )
 
-// show returns a payload in a form. A form that the payload does not have, and another form than the
+// showPayload returns a payload in a form. A form that the payload does not have, and another form than the
 // known ones, mean the best one.
-func show(payload []byte, f form, contentType string) shown {
+func showPayload(payload []byte, f payloadFormat, contentType string) shownPayload {
 	switch f {
-	case asText, asHex:
+	case formatText, formatHex:
 	default:
-		if text, ok := diagnosed(payload); ok && (f == asCBOR || f != asJSON && ofType(contentType, "cbor")) {
-			return shown{printable(text), asCBOR, len(payload), 0}
+		if text, ok := cborText(payload); ok && (f == formatCBOR || f != formatJSON && hasFormat(contentType, "cbor")) {
+			return shownPayload{printable(text), formatCBOR, len(payload), 0}
 		}
-		if text, ok := indented(payload); ok {
-			return shown{printable(text), asJSON, len(payload), 0}
+		if text, ok := indentJSON(payload); ok {
+			return shownPayload{printable(text), formatJSON, len(payload), 0}
 		}
-		if f = asHex; isText(payload) {
-			f = asText
+		if f = formatHex; isText(payload) {
+			f = formatText
 		}
 	}
-	most := mostText
-	if f == asHex {
-		most = mostHex
+	most := maxText
+	if f == formatHex {
+		most = maxHex
 	}
 	part := payload[:min(len(payload), most)]
-	s := shown{Form: f, Size: len(payload), Cut: len(payload) - len(part)}
-	if f == asHex {
+	s := shownPayload{Format: f, Size: len(payload), Cut: len(payload) - len(part)}
+	if f == formatHex {
 		s.Text = hex.Dump(part)
 	} else {
 		s.Text = printable(string(part))
@@ -62,10 +66,10 @@ func show(payload []byte, f form, contentType string) shown {
 	return s
 }
 
-// indented returns JSON with a line for each value. It returns false for another payload, and for
+// indentJSON returns JSON with a line for each value. It returns false for another payload, and for
 // JSON that is too long or too deep.
-func indented(payload []byte) (string, bool) {
-	if len(payload) == 0 || len(payload) > mostText || depth(payload) > mostDepth {
+func indentJSON(payload []byte) (string, bool) {
+	if len(payload) == 0 || len(payload) > maxText || jsonDepth(payload) > maxJSONDepth {
 		return "", false
 	}
 	var b bytes.Buffer
@@ -75,8 +79,8 @@ func indented(payload []byte) (string, bool) {
 	return b.String(), true
 }
 
-// depth returns how deep JSON is nested, or more.
-func depth(data []byte) int {
+// jsonDepth returns how deep JSON is nested, or more.
+func jsonDepth(data []byte) int {
 	now, most := 0, 0
 	for _, c := range data {
 		switch c {
@@ -92,7 +96,7 @@ func depth(data []byte) int {
 
 // isText reports whether a payload is text: UTF-8 without control characters.
 func isText(payload []byte) bool {
-	part := payload[:min(len(payload), mostText)]
+	part := payload[:min(len(payload), maxText)]
 	for range utf8.UTFMax - 1 { // the cut may divide the last character
 		if r, n := utf8.DecodeLastRune(part); r == utf8.RuneError && n == 1 && len(part) < len(payload) {
 			part = part[:len(part)-1]
@@ -102,4 +106,86 @@ func isText(payload []byte) bool {
 		return false
 	}
 	return bytes.IndexFunc(part, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }) < 0
+}
+
+const (
+	maxCBORDepth = 32          // of nested arrays, maps and tags
+	maxDiagnosis = 4 * maxText // bytes of text, which has up to 20 times the size of the payload
+)
+
+// cborText returns a payload of CBOR in the diagnostic notation of RFC 8949, with a line for each
+// value. It returns false for another payload, and for one that is too long or too deep.
+func cborText(payload []byte) (string, bool) {
+	if len(payload) == 0 || len(payload) > maxText {
+		return "", false
+	}
+	mode, err := cbor.DiagOptions{MaxNestedLevels: maxCBORDepth}.DiagMode()
+	if err != nil {
+		return "", false
+	}
+	text, err := mode.Diagnose(payload)
+	if err != nil {
+		return "", false
+	}
+	return wrapDiagnostic(text)
+}
+
+// hasFormat reports whether a content type is of a format, such as "json" or "cbor".
+func hasFormat(contentType, format string) bool {
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (kind == "application/"+format || strings.HasSuffix(kind, "+"+format))
+}
+
+// wrapDiagnostic returns diagnostic notation with a line for each value. It returns false if the result is too
+// long.
+func wrapDiagnostic(text string) (string, bool) {
+	var b strings.Builder
+	depth := 0
+	line := func() {
+		b.WriteByte('\n')
+		b.WriteString(strings.Repeat("  ", depth))
+	}
+	for i := 0; i < len(text) && b.Len() <= maxDiagnosis; i++ {
+		switch c := text[i]; c {
+		case '"', '\'':
+			end := quotedLen(text[i:])
+			b.WriteString(text[i : i+end])
+			i += end - 1
+		case '[', '{':
+			b.WriteByte(c)
+			if i+1 < len(text) && (text[i+1] == ']' || text[i+1] == '}') {
+				i++
+				b.WriteByte(text[i])
+				break
+			}
+			depth++
+			line()
+		case ']', '}':
+			depth--
+			line()
+			b.WriteByte(c)
+		case ',':
+			b.WriteByte(c)
+			line()
+			if i+1 < len(text) && text[i+1] == ' ' {
+				i++
+			}
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), b.Len() <= maxDiagnosis
+}
+
+// quotedLen returns the length of the quoted text with which s begins.
+func quotedLen(s string) int {
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case s[0]:
+			return i + 1
+		}
+	}
+	return len(s)
 }

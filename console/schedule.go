@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -11,35 +12,60 @@ import (
 	"github.com/seed41896749/eventbus/internal/pages"
 )
 
+// A schedulePage is the page of the scheduled and recurring events of a topic.
+type schedulePage struct {
+	Topic    string
+	Schedule *scheduleView // nil: Failure says why
+	Failure  *failure
+}
+
+func (c *console) schedule(w http.ResponseWriter, r *http.Request) {
+	topic, ok := c.topicParam(w, r, "topic")
+	if !ok {
+		return
+	}
+	body, code := &schedulePage{Topic: topic}, http.StatusOK
+	p, err := c.scheduleOf(r.Context(), topic)
+	if body.Schedule = p; err != nil {
+		var f failure
+		code, f = failureOf(err)
+		body.Schedule, body.Failure = nil, &f
+	}
+	c.render(w, r, code, "schedule", &page{Title: "Schedule of " + topic, Live: true, Figures: c.sampler.Look(r.Context()), Body: body})
+}
+
+// Link returns the URL of an event that waits.
+func (p *schedulePage) Link(r scheduledEvent) string { return r.link(later.Topic(p.Topic)) }
+
 // A schedule is the knowledge about the scheduled and recurring events of one topic. A request reads a
 // bounded part of their log, and the next one goes on. When the log was read, requests read only new
 // records.
-type schedule struct {
+type scheduleScan struct {
 	scan *later.Scan
-	rows map[string]row // by position: the events that were shown last
+	rows map[string]eventRow // by position: the events that were shown last
 }
 
 // A plan is the part of a schedule that a page shows.
-type plan struct {
-	Next    []planned // the events that are due next
+type scheduleView struct {
+	Next    []scheduledEvent // the events that are due next
 	All     groupstats.Count
 	Overdue groupstats.Count
 	Partly  bool // the log has more records than were read
 	Full    bool // because of a bound; otherwise the next request goes on
-	Entries []entry
+	Entries []recurringEntry
 	Further int // entries that are not shown
 	Movers  groupstats.Stats
 }
 
 // A planned is an event that waits for its time.
-type planned struct {
-	row
+type scheduledEvent struct {
+	eventRow
 	Due       time.Time
 	Recurring bool // a recurring entry has made it
 }
 
 // An entry is a recurring entry.
-type entry struct {
+type recurringEntry struct {
 	ID, Type, Key     string
 	Every, Cron, Zone string // either Every or Cron is set, or the entry is damaged
 	Missed            string
@@ -49,35 +75,35 @@ type entry struct {
 }
 
 const (
-	mostEntries = 100             // of a page
-	late        = 5 * time.Second // an event that is due for so long is overdue
+	maxEntries   = 100             // of a page
+	overdueAfter = 5 * time.Second // an event that is due for so long is overdue
 )
 
-// planOf reads the schedule of a topic.
-func (r *readings) planOf(ctx context.Context, topic string) (*plan, error) {
+// scheduleOf reads the schedule of a topic.
+func (r *reader) scheduleOf(ctx context.Context, topic string) (*scheduleView, error) {
 	if err := later.Check(r.backend, topic); err != nil {
 		return nil, err
 	}
-	return reading(ctx, r, "schedule\x00"+topic, func(ctx context.Context) (p *plan, err error) {
-		err = r.schedules.use(ctx, topic, func(s *schedule) error {
+	return readShared(ctx, r, "schedule\x00"+topic, func(ctx context.Context) (p *scheduleView, err error) {
+		err = r.schedules.use(ctx, topic, func(s *scheduleScan) error {
 			log := later.Topic(topic)
-			if err := s.step(ctx, r.browse(ctx, log), topic); err != nil {
+			if err := s.update(ctx, r.openTopic(ctx, log), topic); err != nil {
 				return err
 			}
-			p, err = s.plan(ctx, r.browse(ctx, log), topic)
+			p, err = s.view(ctx, r.openTopic(ctx, log), topic)
 			return err
 		})
 		return p, err
 	})
 }
 
-// step reads the part of the log that is new, as far as the bounds allow.
-func (s *schedule) step(ctx context.Context, b *browser, topic string) error {
+// update reads the part of the log that is new, as far as the bounds allow.
+func (s *scheduleScan) update(ctx context.Context, tr *topicReader, topic string) error {
 	began := time.Now()
 	if s.scan == nil || s.scan.Old(began) {
 		s.scan = later.NewScan(topic, began)
 	}
-	read := b.reader(s.scan.From())
+	read := tr.pagesFrom(s.scan.From())
 	for !s.scan.Full() {
 		ms, err := read.Next(ctx, pages.MostPage)
 		switch {
@@ -100,20 +126,20 @@ func (s *schedule) step(ctx context.Context, b *browser, topic string) error {
 	return nil
 }
 
-// plan returns the present plan.
-func (s *schedule) plan(ctx context.Context, b *browser, topic string) (*plan, error) {
-	now, err := b.now(ctx, topic)
+// view returns the present plan.
+func (s *scheduleScan) view(ctx context.Context, tr *topicReader, topic string) (*scheduleView, error) {
+	now, err := tr.now(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	events, all, overdue := s.scan.Pending(pageRows, now.Add(-late))
-	p := &plan{All: groupstats.Count(all), Overdue: groupstats.Count(overdue), Partly: !s.scan.Whole(), Full: s.scan.Full(), Movers: b.movers(ctx, topic)}
-	rows := make(map[string]row, len(events))
+	events, all, overdue := s.scan.Pending(pageRows, now.Add(-overdueAfter))
+	p := &scheduleView{All: groupstats.Count(all), Overdue: groupstats.Count(overdue), Partly: !s.scan.Whole(), Full: s.scan.Full(), Movers: tr.moverStats(ctx, topic)}
+	rows := make(map[string]eventRow, len(events))
 	for _, e := range events {
 		from, position := e.Place()
 		r, ok := s.rows[position]
 		if !ok {
-			if r, ok, err = b.scheduled(ctx, e, topic); err != nil {
+			if r, ok, err = tr.scheduledRow(ctx, e, topic); err != nil {
 				return nil, err
 			}
 		}
@@ -122,31 +148,31 @@ func (s *schedule) plan(ctx context.Context, b *browser, topic string) (*plan, e
 		}
 		r.From, r.Position = from, position
 		rows[position] = r
-		p.Next = append(p.Next, planned{r, e.Due, e.Entry != ""})
+		p.Next = append(p.Next, scheduledEvent{r, e.Due, e.Entry != ""})
 	}
 	s.rows = rows
 	for _, r := range s.scan.Entries() {
-		if len(p.Entries) == mostEntries {
+		if len(p.Entries) == maxEntries {
 			p.Further++
 			continue
 		}
-		p.Entries = append(p.Entries, b.entry(r, topic))
+		p.Entries = append(p.Entries, tr.recurringEntry(r, topic))
 	}
 	return p, nil
 }
 
 // now returns the time of the broker, as far as it is known.
-func (b *browser) now(ctx context.Context, topic string) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+func (tr *topicReader) now(ctx context.Context, topic string) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, tr.timeout)
 	defer cancel()
-	return later.NewClock(b.backend, topic).Now(ctx)
+	return later.NewClock(tr.backend, topic).Now(ctx)
 }
 
-// movers returns the figures of the processes that publish scheduled events.
-func (b *browser) movers(ctx context.Context, topic string) groupstats.Stats {
-	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+// moverStats returns the figures of the processes that publish scheduled events.
+func (tr *topicReader) moverStats(ctx context.Context, topic string) groupstats.Stats {
+	ctx, cancel := context.WithTimeout(ctx, tr.timeout)
 	defer cancel()
-	stats, err := later.Movers(ctx, b.backend, topic)
+	stats, err := later.Movers(ctx, tr.backend, topic)
 	switch {
 	case errors.Is(err, backend.ErrGone):
 		return groupstats.Stats{Told: true} // no process has ever published scheduled events of the topic
@@ -156,28 +182,28 @@ func (b *browser) movers(ctx context.Context, topic string) groupstats.Stats {
 	return groupstats.StatsOf(stats)
 }
 
-// scheduled reads the record of an event. It returns false if the record is gone.
-func (b *browser) scheduled(ctx context.Context, e *later.Event, topic string) (r row, ok bool, err error) {
+// scheduledRow reads the record of an event. It returns false if the record is gone.
+func (tr *topicReader) scheduledRow(ctx context.Context, e *later.Event, topic string) (r eventRow, ok bool, err error) {
 	from, position := e.Place()
-	m, err := b.at(ctx, from, position)
+	m, err := tr.eventAt(ctx, from, position)
 	switch {
 	case errors.Is(err, backend.ErrGone):
 		return r, false, nil
 	case err != nil:
 		return r, false, err
 	}
-	event := b.redact.EventOf(e.As(topic, m))
+	event := tr.redact.EventOf(e.As(topic, m))
 	event.Position = position
-	return rowOf(&event, from), true, nil
+	return eventRowOf(&event, from), true, nil
 }
 
-func (b *browser) entry(r *later.Entry, topic string) entry {
+func (tr *topicReader) recurringEntry(r *later.Entry, topic string) recurringEntry {
 	m := r.Event()
 	m.Topic = topic
-	event := b.redact.EventOf(m)
-	e := entry{
-		ID: short(event.ID), Type: short(event.Type), Key: short(event.Key), Cron: short(r.Plan.Cron), Zone: short(r.Plan.Zone),
-		Missed: short(string(r.Plan.Missed)), Max: r.Plan.Max, Paused: r.Plan.Paused, Next: r.Next(), Last: r.Last(),
+	event := tr.redact.EventOf(m)
+	e := recurringEntry{
+		ID: shorten(event.ID), Type: shorten(event.Type), Key: shorten(event.Key), Cron: shorten(r.Plan.Cron), Zone: shorten(r.Plan.Zone),
+		Missed: shorten(string(r.Plan.Missed)), Max: r.Plan.Max, Paused: r.Plan.Paused, Next: r.Next(), Last: r.Last(),
 	}
 	if r.Plan.Every != 0 {
 		e.Every = r.Plan.Every.String()

@@ -62,7 +62,7 @@ func (p page) figure(label string) string {
 }
 
 // schedule schedules events with the numbers from first up to n, each an hour after the one before.
-func schedule(t testing.TB, bus *eventbus.Bus, topic string, first, n int) {
+func scheduleScan(t testing.TB, bus *eventbus.Bus, topic string, first, n int) {
 	t.Helper()
 	for i := first; i < n; i++ {
 		require.NoError(t, bus.PublishIn(t.Context(), topic, time.Duration(n-i)*time.Hour, &eventbus.Event{
@@ -78,7 +78,7 @@ func TestSchedule(t *testing.T) {
 		v := visit(t, m, console.Options{})
 		require.Contains(t, v.page("schedule?topic=reminders").text, "No event of this topic waits for its time.")
 
-		schedule(t, bus, "reminders", 0, 30)
+		scheduleScan(t, bus, "reminders", 0, 30)
 		require.NoError(t, bus.PublishIn(t.Context(), "reminders", 20*time.Minute, &eventbus.Event{ID: "e-0", Type: "earlier"}))
 		gone, err := bus.CancelScheduled(t.Context(), "reminders", "e-28")
 		require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestSchedule(t *testing.T) {
 func TestAScheduleIsFollowed(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		bus := openBus(t, m, eventbus.Options{})
-		schedule(t, bus, "reminders", 0, 300)
+		scheduleScan(t, bus, "reminders", 0, 300)
 		end(t, bus)
 		v := visit(t, m, console.Options{})
 		require.Equal(t, "300", v.page("schedule?topic=reminders").figure("Events that wait"))
@@ -161,9 +161,9 @@ func TestALongSchedule(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return p.figure("Events that wait") + strings.Repeat(" partly", strings.Count(p.text, "Other events may be due before these"))
 		}
-		schedule(t, bus, "reminders", 0, 12_000)
+		scheduleScan(t, bus, "reminders", 0, 12_000)
 		require.Equal(t, []string{"5\u202f000 or more partly", "10\u202f000 or more partly", "12\u202f000", "12\u202f000"}, []string{read(), read(), read(), read()})
-		schedule(t, bus, "reminders", 12_000, 22_000)
+		scheduleScan(t, bus, "reminders", 12_000, 22_000)
 		require.Equal(t, []string{"17\u202f000 or more partly", "20\u202f000 or more partly", "20\u202f000 or more partly"}, []string{read(), read(), read()})
 		end(t, bus)
 	})

@@ -78,16 +78,16 @@ func (s *search) matchesHeader(h eventbus.Headers) bool {
 }
 
 // A finding is the outcome of a search in one request.
-type finding struct {
-	rows []row
+type searchResult struct {
+	rows []eventRow
 	read int           // events that were read
 	next backend.Start // where to continue
 	done bool          // the topic has no further events
 }
 
-// find looks for events from a place on, until a page is full or the bounds are reached.
-func (b *browser) find(ctx context.Context, s *search, from backend.Start) (f finding, err error) {
-	read := b.reader(from)
+// search looks for events from a place on, until a page is full or the bounds are reached.
+func (tr *topicReader) search(ctx context.Context, s *search, from backend.Start) (f searchResult, err error) {
+	read := tr.pagesFrom(from)
 	f.next = from
 	for {
 		ms, err := read.Next(ctx, pages.MostPage)
@@ -102,9 +102,9 @@ func (b *browser) find(ctx context.Context, s *search, from backend.Start) (f fi
 		}
 		for i := range ms {
 			f.read++
-			e := b.redact.EventOf(&ms[i])
+			e := tr.redact.EventOf(&ms[i])
 			if s.matches(&e) {
-				f.rows = append(f.rows, rowOf(&e, f.next))
+				f.rows = append(f.rows, eventRowOf(&e, f.next))
 			}
 			f.next = backend.StartAfter(ms[i].Position)
 			if len(f.rows) == pageRows {

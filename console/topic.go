@@ -20,18 +20,18 @@ import (
 type topicPage struct {
 	Name   string
 	Topic  *groupstats.Topic // nil: not in the figures
-	Events *events           // nil: a request for the figures only
+	Events *eventList        // nil: a request for the figures only
 	Chosen int               // the partition whose events are shown; -1: the topic itself
 }
 
-// events are the part of a page that lists events.
-type events struct {
+// eventList are the part of a page that lists events.
+type eventList struct {
 	Source  string // the topic that is read: a partition, or the topic of the page
 	Search  search
 	Found   bool   // the rows are results of a search
 	Oldest  bool   // oldest first
 	Since   string // the time from which on the rows are, as given
-	Rows    []row
+	Rows    []eventRow
 	Read    int    // events that the search has read in this request
 	Older   string // URLs; empty: there are none
 	Newer   string
@@ -41,7 +41,7 @@ type events struct {
 }
 
 // Link returns the URL of the event of a row.
-func (e *events) Link(r row) string { return r.link(e.Source) }
+func (e *eventList) Link(r eventRow) string { return r.link(e.Source) }
 
 func (c *console) topic(w http.ResponseWriter, r *http.Request) {
 	name, ok := c.topicParam(w, r, "name")
@@ -56,19 +56,19 @@ func (c *console) topic(w http.ResponseWriter, r *http.Request) {
 		if body.Topic != nil {
 			parts = body.Topic.Partitions
 		}
-		body.Chosen = chosen(r.URL.Query(), parts, body.Topic)
-		code, body.Events = c.list(r, listing{page: "topic", param: "name", topic: name, number: body.Chosen, parts: parts})
+		body.Chosen = chosenPartition(r.URL.Query(), parts, body.Topic)
+		code, body.Events = c.listEvents(r, listing{page: "topic", param: "name", topic: name, number: body.Chosen, parts: parts})
 	}
 	p := &page{Title: "Topic " + name, Live: true, Figures: s, Body: body}
 	if t := body.Topic; t != nil && isUnread(t) && len(t.Partitions) == 0 {
-		p.Permit = c.permit(w, r, Action{Topic: name}, DeleteTopic)
+		p.Permit = c.permissions(w, r, Action{Topic: name}, DeleteTopic)
 	}
 	c.render(w, r, code, "topic", p)
 }
 
-// chosen returns the partition of a request: the one in its query or, without, the first one of a
+// chosenPartition returns the partition of a request: the one in its query or, without, the first one of a
 // topic that has no events of its own.
-func chosen(q url.Values, parts []int, t *groupstats.Topic) int {
+func chosenPartition(q url.Values, parts []int, t *groupstats.Topic) int {
 	if n, err := strconv.Atoi(q.Get("partition")); err == nil && n >= -1 && n < partition.Most {
 		return n
 	}
@@ -106,28 +106,28 @@ func (l *listing) url(number int, more url.Values) string {
 	return l.page + "?" + v.Encode() + "#events"
 }
 
-// list reads the events that a request asks for. It returns the status of the answer.
-func (c *console) list(r *http.Request, l listing) (int, *events) {
+// listEvents reads the events that a request asks for. It returns the status of the answer.
+func (c *console) listEvents(r *http.Request, l listing) (int, *eventList) {
 	q := r.URL.Query()
-	e := &events{Source: l.source(), Search: searchOf(q), Oldest: q.Get("order") == "oldest", Since: q.Get("since"), Hidden: url.Values{l.param: {l.topic}}}
+	e := &eventList{Source: l.source(), Search: searchOf(q), Oldest: q.Get("order") == "oldest", Since: q.Get("since"), Hidden: url.Values{l.param: {l.topic}}}
 	if l.number >= 0 {
 		e.Hidden.Set("partition", strconv.Itoa(l.number))
 	}
-	from, ok := startOf(q.Get("from"))
+	from, ok := parseStart(q.Get("from"))
 	if e.Since != "" && ok && from == backend.StartEarliest {
-		if from, ok = since(e.Since); ok {
+		if from, ok = parseSince(e.Since); ok {
 			e.Oldest = true
 		}
 	}
 	if !ok {
-		e.Failure = &failure{Text: fmt.Sprintf("%q is no time", short(q.Get("from")+e.Since)), Hint: "Write a time such as 2026-01-31T08:00:00Z, or 2h ago."}
+		e.Failure = &failure{Text: fmt.Sprintf("%q is no time", shorten(q.Get("from")+e.Since)), Hint: "Write a time such as 2026-01-31T08:00:00Z, or 2h ago."}
 		return http.StatusBadRequest, e
 	}
 	e.Found = !e.Search.empty()
 	key := strings.Join([]string{e.Source, string(from), q.Get("before"), strconv.FormatBool(e.Oldest), e.Search.values().Encode()}, "\x00")
-	read, err := reading(r.Context(), c.readings, key, func(ctx context.Context) (events, error) {
+	read, err := readShared(r.Context(), c.reader, key, func(ctx context.Context) (eventList, error) {
 		some := *e
-		err := c.fill(ctx, &some, &l, from, q.Get("before"))
+		err := c.readEvents(ctx, &some, &l, from, q.Get("before"))
 		return some, err
 	})
 	if err != nil {
@@ -139,8 +139,8 @@ func (c *console) list(r *http.Request, l listing) (int, *events) {
 	return http.StatusOK, &read
 }
 
-// since returns the Start of a time that people write.
-func since(text string) (backend.Start, bool) {
+// parseSince returns the Start of a time that people write.
+func parseSince(text string) (backend.Start, bool) {
 	now := time.Now()
 	t, ok := operator.Timestamp(text, now)
 	if d, err := time.ParseDuration(text); !ok && err == nil {
@@ -149,12 +149,12 @@ func since(text string) (backend.Start, bool) {
 	return backend.StartAt(t), ok
 }
 
-// fill reads events, and sets the rows and the links of e.
-func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.Start, before string) error {
-	b := c.browse(ctx, e.Source)
+// readEvents reads events, and sets the rows and the links of e.
+func (c *console) readEvents(ctx context.Context, e *eventList, l *listing, from backend.Start, before string) error {
+	tr := c.openTopic(ctx, e.Source)
 	switch {
 	case e.Found:
-		f, err := b.find(ctx, &e.Search, from)
+		f, err := tr.search(ctx, &e.Search, from)
 		if err != nil {
 			return err
 		}
@@ -167,8 +167,8 @@ func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.
 			e.Next = l.url(l.parts[i+1], v)
 		}
 	case e.Oldest:
-		s, err := b.forward(ctx, from, "", pageRows, mostBytes)
-		if err = spentUnless(err, s); err != nil {
+		s, err := tr.readForward(ctx, from, "", pageRows, maxReadBytes)
+		if err = ignoreSpent(err, s); err != nil {
 			return err
 		}
 		e.Rows = s.rows
@@ -176,7 +176,7 @@ func (c *console) fill(ctx context.Context, e *events, l *listing, from backend.
 			e.Newer = l.url(l.number, url.Values{"order": {"oldest"}, "from": {string(backend.StartAfter(s.rows[len(s.rows)-1].Position))}})
 		}
 	default:
-		rows, more, err := b.newest(ctx, before, pageRows)
+		rows, more, err := tr.newest(ctx, before, pageRows)
 		if err != nil {
 			return err
 		}

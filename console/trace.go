@@ -15,7 +15,7 @@ type trace struct {
 	URL string // empty: the console has no address of such pages
 }
 
-const tracePlace = "{trace_id}" // stands for the id in an address
+const traceIDParam = "{trace_id}" // stands for the id in an address
 
 // checkTraceURL returns an error that says why an address cannot be a link to traces, or nil. An
 // empty one is none.
@@ -23,7 +23,7 @@ func checkTraceURL(address string) error {
 	if address == "" {
 		return nil
 	}
-	u, err := url.Parse(strings.ReplaceAll(address, tracePlace, strings.Repeat("0", 32)))
+	u, err := url.Parse(strings.ReplaceAll(address, traceIDParam, strings.Repeat("0", 32)))
 	switch {
 	case err != nil:
 		return errors.New("is no URL")
@@ -31,10 +31,10 @@ func checkTraceURL(address string) error {
 		return errors.New("does not begin with http:// or https://")
 	case u.Hostname() == "":
 		return errors.New("has no host")
-	case !strings.Contains(address, tracePlace):
-		return errors.New("does not have " + tracePlace)
-	case strings.Contains(authority(address), tracePlace):
-		return errors.New("has " + tracePlace + " in its host")
+	case !strings.Contains(address, traceIDParam):
+		return errors.New("does not have " + traceIDParam)
+	case strings.Contains(authority(address), traceIDParam):
+		return errors.New("has " + traceIDParam + " in its host")
 	}
 	return nil
 }
@@ -69,5 +69,5 @@ func (c *console) traceURL(id string) string {
 	if id == "" || c.traces == "" {
 		return ""
 	}
-	return strings.ReplaceAll(c.traces, tracePlace, id)
+	return strings.ReplaceAll(c.traces, traceIDParam, id)
 }

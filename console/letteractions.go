@@ -11,18 +11,18 @@ import (
 )
 
 // changeLetters redrives or discards dead letters, or edits one.
-func (c *changes) changeLetters(ctx context.Context, j *job, o *order) (string, error) {
-	b := bound(c.backend)
-	t, err := deadletter.Open(b, o.Topic)
+func (x *executor) changeLetters(ctx context.Context, j *job, form *changeForm) (string, error) {
+	b := withCallTimeout(x.backend)
+	t, err := deadletter.Open(b, form.Topic)
 	if err != nil {
 		return "", err
 	}
 	what := "discarded"
-	if o.Verb == Discard {
-		err = c.discard(ctx, j, o, t, b)
+	if form.Verb == Discard {
+		err = x.discard(ctx, j, form, t, b)
 	} else {
 		what = "redriven"
-		err = c.redrive(ctx, j, o, t)
+		err = x.redrive(ctx, j, form, t)
 	}
 	if err != nil {
 		return "", err
@@ -35,42 +35,42 @@ func (c *changes) changeLetters(ctx context.Context, j *job, o *order) (string, 
 }
 
 // filter returns the filter of the letters that an order takes. The job notes their groups.
-func (c *changes) filter(j *job, o *order) deadletter.Filter {
-	return deadletter.Filter{From: o.from, Place: o.Place, Match: func(l *deadletter.Letter) bool {
+func (x *executor) filter(j *job, form *changeForm) deadletter.Filter {
+	return deadletter.Filter{From: form.from, Place: form.Place, Match: func(l *deadletter.Letter) bool {
 		m := l.Stored()
-		_, ok := o.takes(c.redact, &m)
+		_, ok := form.matches(x.redact, &m)
 		if ok {
-			j.concerns(l.Topic, l.Group)
+			j.addDestination(l.Topic, l.Group)
 		}
 		return ok
 	}}
 }
 
-// mostRedrives is how often an event may be redriven by a filter, as by the command.
-const mostRedrives = 3
+// maxRedrives is how often an event may be redriven by a filter, as by the command.
+const maxRedrives = 3
 
 // redrive redrives letters. If the broker is away it redrives again, as long as the backend certainly
 // remembers the events that were stored before.
-func (c *changes) redrive(ctx context.Context, j *job, o *order, t *deadletter.Topic) error {
-	r := deadletter.Redrive{Filter: c.filter(j, o), Rate: o.rate, MaxRedrives: mostRedrives}
-	if o.Place != "" {
+func (x *executor) redrive(ctx context.Context, j *job, form *changeForm, t *deadletter.Topic) error {
+	r := deadletter.Redrive{Filter: x.filter(j, form), Rate: form.rate, MaxRedrives: maxRedrives}
+	if form.Place != "" {
 		r.MaxRedrives = -1 // the operator has chosen this letter
 	}
-	if o.Verb == Edit {
-		r.Edit = c.editing(o)
+	if form.Verb == Edit {
+		r.Edit = x.editFunc(form)
 	}
 	before := 0
-	return j.patiently(ctx, min(awayTime, backend.LimitsOf(c.backend).OnceWindow-onceMargin), func(ctx context.Context) error {
-		r.Progress = func(now deadletter.Report) { j.progress(before+now.Redriven, left(&now)) }
+	return j.retryWhileUnavailable(ctx, min(unavailableTime, backend.LimitsOf(x.backend).OnceWindow-onceMargin), func(ctx context.Context) error {
+		r.Progress = func(now deadletter.Report) { j.progress(before+now.Redriven, leftText(&now)) }
 		report, err := t.Redrive(ctx, r)
 		before += report.Redriven
-		j.progress(before, left(&report))
+		j.progress(before, leftText(&report))
 		return err
 	})
 }
 
-// left says which letters a redrive has left.
-func left(r *deadletter.Report) string {
+// leftText says which letters a redrive has left.
+func leftText(r *deadletter.Report) string {
 	var all []string
 	for _, some := range []struct {
 		n   int
@@ -90,12 +90,12 @@ func left(r *deadletter.Report) string {
 const discardBatch = 100 // letters of one call
 
 // discard removes letters of t, which is in b, for good.
-func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.Topic, b backend.Backend) error {
+func (x *executor) discard(ctx context.Context, j *job, form *changeForm, t *deadletter.Topic, b backend.Backend) error {
 	most := discardBatch
-	if o.rate > 0 {
-		most = max(1, min(most, int(o.rate)))
+	if form.rate > 0 {
+		most = max(1, min(most, int(form.rate)))
 	}
-	if n := backend.LimitsOf(c.backend).Batch; n > 0 {
+	if n := backend.LimitsOf(x.backend).Batch; n > 0 {
 		most = min(most, n)
 	}
 	done := 0
@@ -104,7 +104,7 @@ func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.T
 		if len(places) == 0 {
 			return nil
 		}
-		if err := backend.Remove(ctx, b, o.Topic, places); err != nil {
+		if err := backend.Remove(ctx, b, form.Topic, places); err != nil {
 			return err
 		}
 		done += len(places)
@@ -112,9 +112,9 @@ func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.T
 		j.progress(done, "")
 		return nil
 	}
-	return j.patiently(ctx, awayTime, func(ctx context.Context) error {
+	return j.retryWhileUnavailable(ctx, unavailableTime, func(ctx context.Context) error {
 		places = places[:0]
-		for l, err := range t.All(ctx, c.filter(j, o)) {
+		for l, err := range t.All(ctx, x.filter(j, form)) {
 			if err != nil {
 				return err
 			}
@@ -124,7 +124,7 @@ func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.T
 			if err := remove(); err != nil {
 				return err
 			}
-			if err := pace(ctx, most, o.rate); err != nil {
+			if err := waitForRate(ctx, most, form.rate); err != nil {
 				return err
 			}
 		}
@@ -132,13 +132,13 @@ func (c *changes) discard(ctx context.Context, j *job, o *order, t *deadletter.T
 	})
 }
 
-// pace waits as long as n letters take at a rate.
-func pace(ctx context.Context, n int, rate float64) error {
+// waitForRate waits as long as n letters take at a rate.
+func waitForRate(ctx context.Context, n int, rate float64) error {
 	if rate <= 0 {
 		return nil
 	}
 	select {
-	case <-time.After(time.Duration(min(float64(n)/rate, jobTime.Seconds()) * float64(time.Second))):
+	case <-time.After(time.Duration(min(float64(n)/rate, jobTimeout.Seconds()) * float64(time.Second))):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -12,23 +12,23 @@ import (
 	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
-// words are the functions of the templates.
-var words = template.FuncMap{
+// templateFuncs are the functions of the templates.
+var templateFuncs = template.FuncMap{
 	"age":    age,
-	"when":   when,
-	"count":  figure,
-	"bytes":  size,
+	"when":   formatTime,
+	"count":  formatCount,
+	"bytes":  formatSize,
 	"plain":  printable,
-	"short":  short,
+	"short":  shorten,
 	"long":   func(s string) string { return printable(cutText(s)) },
-	"value":  value,
+	"value":  fieldValue,
 	"class":  cssClass,
-	"spark":  newSpark,
+	"spark":  newSparkline,
 	"plural": plural,
-	"number": number,
+	"number": formatNumber,
 	"beyond": func(n, most int) int { return max(n-most, 0) },
-	"dead":   dead,
-	"reason": reason,
+	"dead":   formatDeadLetters,
+	"reason": explainReason,
 
 	"jobURL":          jobURL,
 	"title":           func(a Action) string { return title(&a) },
@@ -60,43 +60,43 @@ func age(t, now time.Time) string {
 	return fmt.Sprintf("%ds", d/time.Second)
 }
 
-// when returns a time for people, in UTC, because operators compare it with logs.
-func when(t time.Time) string {
+// formatTime returns a time for people, in UTC, because operators compare it with logs.
+func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return "–"
 	}
 	return t.UTC().Format("2006-01-02 15:04:05.000 UTC")
 }
 
-// figure returns a number with its digits in groups of three, or "unknown".
-func figure(c groupstats.Count) string {
+// formatCount returns a number with its digits in groups of three, or "unknown".
+func formatCount(c groupstats.Count) string {
 	if !c.Known() {
 		return "unknown"
 	}
-	return grouped(c.String())
+	return groupDigits(c.String())
 }
 
 const thousands = '\u202f' // a narrow space
 
-// grouped returns a number with its digits in groups of three.
-func grouped(digits string) string {
+// groupDigits returns a number with its digits in groups of three.
+func groupDigits(digits string) string {
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + string(thousands) + digits[i:]
 	}
 	return digits
 }
 
-// number returns n with its digits in groups of three.
-func number(n int) string { return grouped(strconv.Itoa(n)) }
+// formatNumber returns n with its digits in groups of three.
+func formatNumber(n int) string { return groupDigits(strconv.Itoa(n)) }
 
-// dead returns a number of dead letters, such as "12 or more" or "unknown".
-func dead(l *groupstats.Letters) string {
-	n := number(l.N)
+// formatDeadLetters returns a number of dead letters, such as "12 or more" or "unknown".
+func formatDeadLetters(l *groupstats.Letters) string {
+	n := formatNumber(l.N)
 	return strings.Replace(l.String(), strconv.Itoa(l.N), n, 1)
 }
 
-// reason explains the reason of a dead letter; empty: it is one of another program.
-func reason(word string) string {
+// explainReason explains the reason of a dead letter; empty: it is one of another program.
+func explainReason(word string) string {
 	return map[string]string{
 		eventbus.ReasonPermanent:  "its handler said that another attempt would not help",
 		eventbus.ReasonExhausted:  "every attempt has failed",
@@ -110,8 +110,8 @@ func reason(word string) string {
 	}[word]
 }
 
-// size returns a number of bytes for people.
-func size(n int) string {
+// formatSize returns a number of bytes for people.
+func formatSize(n int) string {
 	switch {
 	case n < 10_000:
 		return strconv.Itoa(n) + " B"
@@ -126,19 +126,19 @@ func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return number(n) + " " + noun + "s"
+	return formatNumber(n) + " " + noun + "s"
 }
 
 // printable returns s with an escape in place of each character that is not seen, such as one that
 // reverses the direction of the text. It keeps line ends.
 func printable(s string) string {
-	if strings.IndexFunc(s, hidden) < 0 {
+	if strings.IndexFunc(s, isHidden) < 0 {
 		return s
 	}
 	var b strings.Builder
 	for i, r := range s {
 		switch {
-		case !hidden(r):
+		case !isHidden(r):
 			b.WriteRune(r)
 		case r == unicode.ReplacementChar && !strings.HasPrefix(s[i:], string(unicode.ReplacementChar)):
 			fmt.Fprintf(&b, `\x%02x`, s[i])
@@ -151,12 +151,12 @@ func printable(s string) string {
 	return b.String()
 }
 
-func hidden(r rune) bool {
+func isHidden(r rune) bool {
 	return r != '\n' && r != '\t' && r != thousands && !unicode.IsPrint(r) || r == unicode.ReplacementChar
 }
 
-// value returns s for a field of a form, without characters that HTML cannot have.
-func value(s string) string {
+// fieldValue returns s for a field of a form, without characters that HTML cannot have.
+func fieldValue(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r&0xfffe == 0xfffe {
 			return unicode.ReplacementChar
@@ -165,14 +165,14 @@ func value(s string) string {
 	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
 }
 
-// mostShort is the most bytes of a text in a table.
-const mostShort = 120
+// maxShortText is the most bytes of a text in a table.
+const maxShortText = 120
 
-// short returns the beginning of a text in one line, for a table.
-func short(s string) string {
-	cut := len(s) > mostShort
+// shorten returns the beginning of a text in one line, for a table.
+func shorten(s string) string {
+	cut := len(s) > maxShortText
 	if cut {
-		s = strings.ToValidUTF8(s[:mostShort], "")
+		s = strings.ToValidUTF8(s[:maxShortText], "")
 	}
 	s = printable(strings.Join(strings.Fields(s), " "))
 	if cut {
@@ -183,3 +183,51 @@ func short(s string) string {
 
 // cssClass returns the class of a status, such as "no-members".
 func cssClass(s groupstats.Status) string { return strings.ReplaceAll(s.String(), " ", "-") }
+
+// A spark is a line of the lag in the last minutes, in an SVG of sparkWidth × sparkHeight.
+type sparkline struct {
+	Lines []string // the points of each polyline, which ends where nothing is known
+	Label string   // the same in words
+}
+
+const (
+	sparkWidth  = 90
+	sparkHeight = 20
+)
+
+// newSparkline returns the line of lags, the newest last. A negative lag is not known.
+func newSparkline(lags []int64) sparkline {
+	most, last, known := int64(0), int64(-1), 0
+	for _, lag := range lags {
+		most = max(most, lag)
+		if lag >= 0 {
+			last = lag
+			known++
+		}
+	}
+	if known == 0 {
+		return sparkline{Label: "the lag is unknown"}
+	}
+	s := sparkline{Label: fmt.Sprintf("lag in the last 15 minutes: now %d, at most %d", last, most)}
+	var points []string
+	end := func() {
+		if len(points) == 1 { // a point alone is a short line
+			points = append(points, points[0])
+		}
+		if len(points) > 0 {
+			s.Lines = append(s.Lines, strings.Join(points, " "))
+		}
+		points = nil
+	}
+	for i, lag := range lags {
+		if lag < 0 {
+			end()
+			continue
+		}
+		x := sparkWidth - len(lags) + i + 1
+		y := sparkHeight - 1 - float64(lag)/float64(max(most, 1))*(sparkHeight-2)
+		points = append(points, fmt.Sprintf("%d,%.1f", x, y))
+	}
+	end()
+	return s
+}

@@ -3,8 +3,13 @@ package console
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
 	"errors"
+	"html/template"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +25,7 @@ type page struct {
 	Live    bool   // the script renews the parts that are live
 	Now     time.Time
 	Figures *groupstats.Snapshot // nil: the page has none
-	Permit  *permit              // nil: the page has no buttons
+	Permit  *permissions         // nil: the page has no buttons
 	Changes bool                 // the console has a list of changes
 	Name    string               // of the template
 	Body    any
@@ -33,13 +38,13 @@ func isPart(r *http.Request) bool { return r.Header.Get(partHeader) != "" }
 
 // render writes a page.
 func (c *console) render(w http.ResponseWriter, r *http.Request, code int, name string, p *page) {
-	p.Name, p.Version, p.Now, p.Changes = name, c.version, time.Now(), c.changes != nil
+	p.Name, p.Version, p.Now, p.Changes = name, c.version, time.Now(), c.executor != nil
 	var body bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&body, "base.html", p); err != nil {
 		panic(err) // the template does not fit its data
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	write(w, r, code, body.Bytes())
+	writeBody(w, r, code, body.Bytes())
 }
 
 // A failure says why a page has no content.
@@ -54,9 +59,9 @@ type failure struct {
 func (c *console) fail(w http.ResponseWriter, r *http.Request, title string, err error) {
 	code, f := failureOf(err)
 	if r.Form == nil {
-		f.Back = backOf(r.URL.Query())
+		f.Back = backURL(r.URL.Query())
 	} else {
-		f.Back = backOf(r.Form)
+		f.Back = backURL(r.Form)
 	}
 	c.render(w, r, code, "failure", &page{Title: title, Body: f})
 }
@@ -121,13 +126,60 @@ func (p *page) Table(caption string, groups []*groupstats.Group) table {
 }
 
 // At returns a group with the time of the table.
-func (t table) At(g *groupstats.Group) dated { return dated{g, t.now} }
+func (t table) At(g *groupstats.Group) groupAt { return groupAt{g, t.now} }
 
 // At returns a group with the time of the page.
-func (p *page) At(g *groupstats.Group) dated { return dated{g, p.Now} }
+func (p *page) At(g *groupstats.Group) groupAt { return groupAt{g, p.Now} }
 
 // A dated is a group and the time of a page, from which ages count.
-type dated struct {
+type groupAt struct {
 	Group *groupstats.Group
 	Now   time.Time
+}
+
+//go:embed assets templates
+var files embed.FS
+
+// addAssets adds the routes of the style and the script. It returns a text that changes with them.
+func addAssets(routes map[string]http.HandlerFunc) (version string) {
+	hash := sha256.New()
+	for _, a := range []struct{ name, kind string }{{"console.css", "text/css; charset=utf-8"}, {"console.js", "text/javascript; charset=utf-8"}} {
+		data := readAsset("assets/" + a.name)
+		sum := sha256.Sum256(data)
+		_, _ = hash.Write(sum[:]) // it does not fail
+		routes["assets/"+a.name] = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", a.kind)
+			w.Header().Set("Cache-Control", "max-age=31536000, immutable") // its URL has the version
+			writeBody(w, r, http.StatusOK, data)
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:8])
+}
+
+func readAsset(name string) []byte {
+	data, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // the file is part of the program
+	}
+	return data
+}
+
+// parsePages returns the templates of the pages by their names.
+func parsePages() map[string]*template.Template {
+	all := map[string]*template.Template{}
+	base := template.Must(template.New("base.html").Funcs(templateFuncs).ParseFS(files, "templates/base.html", "templates/parts.html", "templates/group-parts.html", "templates/buttons.html"))
+	for _, name := range []string{"overview", "group", "topic", "event", "letters", "schedule", "lifecycle", "processes", "failure", "confirm", "edit", "job", "jobs"} {
+		page := template.Must(base.Clone())
+		all[name] = template.Must(page.ParseFS(files, "templates/"+name+".html"))
+	}
+	return all
+}
+
+// writeBody writes a whole answer, without its body for HEAD.
+func writeBody(w http.ResponseWriter, r *http.Request, code int, body []byte) {
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the browser may have gone
+	}
 }

@@ -2,10 +2,16 @@ package console
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
@@ -15,8 +21,8 @@ type lettersPage struct {
 	Group   string              // only the classes of this group; empty: of all
 	Letters *groupstats.Letters // nil: not counted yet
 	Busy    bool                // letters of too many topics are counted
-	Events  *events             // letters of one class or of a search; nil: none are asked for
-	Form    events              // the fields of the search
+	Events  *eventList          // letters of one class or of a search; nil: none are asked for
+	Form    eventList           // the fields of the search
 	Jobs    []*job              // that change the letters
 }
 
@@ -37,20 +43,20 @@ func (c *console) letters(w http.ResponseWriter, r *http.Request) {
 		of := body.Letters.Of(body.Group)
 		body.Letters = &of
 	}
-	body.Form = events{Search: search, Since: q.Get("since"), Hidden: url.Values{"topic": {topic}}}
+	body.Form = eventList{Search: search, Since: q.Get("since"), Hidden: url.Values{"topic": {topic}}}
 	if body.Group != "" {
 		body.Form.Hidden.Set("group", body.Group)
 	}
 	code := http.StatusOK
 	if !search.empty() && !isPart(r) {
-		code, body.Events = c.list(r, listing{page: "letters", param: "topic", topic: topic, number: -1})
+		code, body.Events = c.listEvents(r, listing{page: "letters", param: "topic", topic: topic, number: -1})
 	}
 	p := &page{Title: "Dead letters in " + topic, Live: true, Figures: s, Body: body}
-	if c.changes != nil {
-		body.Jobs = c.changes.jobs.list(topic)
+	if c.executor != nil {
+		body.Jobs = c.executor.jobs.list(topic)
 	}
-	if c.changes != nil && !body.None() {
-		p.Permit = c.permit(w, r, Action{Topic: topic, Filter: filterOf(&search)}, Redrive, Discard)
+	if c.executor != nil && !body.None() {
+		p.Permit = c.permissions(w, r, Action{Topic: topic, Filter: filterOf(&search)}, Redrive, Discard)
 	}
 	c.render(w, r, code, "letters", p)
 }
@@ -82,7 +88,7 @@ func (p *lettersPage) Chosen() string {
 // Meant names the letters that the buttons change, with their number if it is known.
 func (p *lettersPage) Meant() string {
 	all := p.Chosen() == ""
-	if n, ok := known(p.Letters, &p.Form.Search); ok && p.Form.Since == "" {
+	if n, ok := knownCount(p.Letters, &p.Form.Search); ok && p.Form.Since == "" {
 		text := plural(n, "letter")
 		if all && n != 1 {
 			text = "all " + text
@@ -98,14 +104,14 @@ func (p *lettersPage) Meant() string {
 // Class names the class that the buttons change; empty: they change letters of any class.
 func (p *lettersPage) Class() string {
 	k := p.Form.Search.Kind
-	if _, counted := known(p.Letters, &p.Form.Search); k == nil || !counted {
+	if _, counted := knownCount(p.Letters, &p.Form.Search); k == nil || !counted {
 		return ""
 	}
 	return cmp.Or(k.ErrorClass, k.Reason)
 }
 
-// known returns how many letters match a search, if the counted letters tell it.
-func known(l *groupstats.Letters, s *search) (int, bool) {
+// knownCount returns how many letters match a search, if the counted letters tell it.
+func knownCount(l *groupstats.Letters, s *search) (int, bool) {
 	if l == nil || l.Unknown || l.More || l.Again || s.ID+s.Key+s.Type+s.Header+s.Value != "" {
 		return 0, false
 	}
@@ -137,12 +143,41 @@ func (p *lettersPage) Fields() url.Values {
 	return v
 }
 
-// groupLettersURL returns the URL of the letters of one group.
-func groupLettersURL(topic, group string) string {
-	return "letters?" + url.Values{"topic": {topic}, "group": {group}}.Encode()
-}
-
 // Further reports whether a class is of letters for which there is no class of their own.
 func (p *lettersPage) Further(c groupstats.Class) bool {
 	return c.Reason == groupstats.Further && c.Group == ""
+}
+
+// A shownLetter is a dead letter of which a visitor can order a change.
+type shownDeadLetter struct {
+	event  eventbus.Event      // as the pages show it
+	stored eventbus.DeadLetter // of the letter as it is stored, so that Redact moves no bound
+}
+
+// deadLetterOf returns the letter that m stores. It reports false if m is no dead letter, and if the pages
+// do not show m as one.
+func deadLetterOf(r groupstats.Redact, m *backend.Message) (l shownDeadLetter, ok bool) {
+	event := eventbus.EventOf(m)
+	if l.stored, ok = eventbus.DeadLetterOf(&event); !ok {
+		return l, false
+	}
+	l.event = r.EventOf(m)
+	_, ok = eventbus.DeadLetterOf(&l.event)
+	return l, ok
+}
+
+// fingerprint returns a text that is another one if the pages show another letter, or this one otherwise. The
+// form of one letter has it, because a position can have another letter when the form comes back.
+func fingerprint(e *eventbus.Event) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []any{e.ID, e.Type, e.Key, sortHeaders(e.Headers), e.Payload}))
+	return hex.EncodeToString(sum[:])
+}
+
+// sortHeaders returns headers by name. Their order has no meaning, and differs between two reads.
+func sortHeaders(all eventbus.Headers) eventbus.Headers {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b eventbus.Header) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Value, b.Value))
+	})
+	return all
 }
