@@ -8,47 +8,226 @@
 package eventbus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/later"
-	"github.com/seed41896749/eventbus/internal/publish"
+	"github.com/seed41896749/eventbus/internal/nearest"
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Publisher stores events.
-type Publisher interface {
-	// Publish stores events in topic, in the order given. It returns when all events are
-	// stored as durably as the backend can. The error is a *FieldError or a *PublishError,
-	// see [Bus.Publish]. The Publish of a Bus neither changes nor retains the events.
-	Publish(ctx context.Context, topic string, events ...*Event) error
+// A Bus publishes and subscribes through one backend. Its methods are safe for
+// concurrent use. It has no goroutines of its own while there is no subscription and no
+// Publish under way.
+type Bus struct {
+	engine  *engine.Engine
+	options Options
+	kinds   kinds
+	later   *later.Client // scheduled events
+	publish Publisher     // the function storeCopies, wrapped by Options.PublishMiddleware; nil if there is none
+	down    chan struct{} // closed when a Shutdown has ended
+	ended   func()        // closes the channel down; only its first call has an effect
 }
 
-// A Subscriber subscribes handlers to topics.
-type Subscriber interface {
-	// Subscribe makes h a member of the group o.Group of topic.
-	Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error)
+var (
+	_ Publisher        = (*Bus)(nil)
+	_ Subscriber       = (*Bus)(nil)
+	_ ManualSubscriber = (*Bus)(nil)
+)
+
+// New returns a bus that owns b: Shutdown of the bus closes b. If b is nil or New refuses
+// o, the error is a *FieldError, and New does not close b.
+func New(b backend.Backend, o Options) (*Bus, error) {
+	o = o.Effective()
+	if b == nil {
+		return nil, &FieldError{Field: "backend", Reason: "is nil"}
+	}
+	if err := o.check(backend.LimitsOf(b)); err != nil {
+		return nil, err
+	}
+	if err := o.checkPartitions(b); err != nil {
+		return nil, err
+	}
+	bus := &Bus{options: o, down: make(chan struct{})}
+	bus.ended = sync.OnceFunc(func() { close(bus.down) })
+	if len(o.PublishMiddleware) > 0 {
+		var err error
+		if bus.publish, err = o.wrapPublisher(PublisherFunc(func(ctx context.Context, topic string, events ...*Event) error {
+			return storeCopies(ctx, bus, topic, events)
+		})); err != nil {
+			return nil, err
+		}
+	}
+	bus.engine = engine.New(b, engine.Options{
+		Observer:   o.Observer,
+		Instance:   o.Instance,
+		Program:    o.Process(),
+		Topics:     o.topics(),
+		Partitions: o.partitions(),
+		Publish: engine.PublishOptions{
+			Timeout:         max(o.PublishTimeout, 0),
+			MaxPending:      o.MaxPending,
+			MaxPendingBytes: o.MaxPendingBytes,
+			WhenFull:        whenFull[o.WhenFull],
+		},
+	})
+	bus.later = later.NewClient(b, bus.engine.Publish)
+	return bus, nil
 }
 
-// A ManualSubscriber is a [Subscriber] for programs that settle events themselves.
-type ManualSubscriber interface {
-	// SubscribeManual is like Subscribe, but the program settles each [ManualDelivery].
-	SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error)
+// Open returns a bus on the backend that rawURL names, such as "mem:". It uses the first of
+// drivers that serves the URL's scheme. ctx and o.OpenTimeout bound Open, not the bus. Errors do not show the
+// URL, because it may contain a password.
+func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driver) (*Bus, error) {
+	if isHostPort(rawURL) {
+		return nil, &FieldError{Field: "url", Reason: "has no scheme, such as redis: in redis://HOST:PORT"}
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, &FieldError{Field: "url", Reason: "cannot be parsed: " + parseReason(err) + passwordHint(rawURL)}
+	}
+	if u.Scheme == "" {
+		return nil, &FieldError{Field: "url", Reason: "has no scheme, such as mem:"}
+	}
+	d, err := driverFor(u.Scheme, drivers)
+	if err != nil {
+		return nil, err
+	}
+	if o.OpenTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.OpenTimeout)
+		defer cancel()
+	}
+	var b backend.Backend
+	err = patiently(ctx, o, func() (err error) { b, err = d.Open(ctx, u); return err })
+	if err != nil {
+		return nil, &Error{Op: "open " + u.Scheme, Err: err}
+	}
+	bus, err := New(b, o)
+	if err != nil {
+		if b != nil {
+			err = errors.Join(err, b.Close())
+		}
+		return nil, err
+	}
+	if err := patiently(ctx, o, func() error { return bus.engine.Declare(ctx) }); err != nil {
+		return nil, errors.Join(&Error{Op: "open " + u.Scheme, Err: err}, bus.Shutdown(context.WithoutCancel(ctx)))
+	}
+	return bus, nil
 }
 
-// A PublisherFunc is a function that serves as a [Publisher].
-type PublisherFunc func(ctx context.Context, topic string, events ...*Event) error
-
-// Publish calls f.
-func (f PublisherFunc) Publish(ctx context.Context, topic string, events ...*Event) error {
-	return f(ctx, topic, events...)
+// Run waits until ctx ends or a subscription fails for good. It then calls Shutdown,
+// bounded by Options.DrainTimeout, and returns. It also returns after a Shutdown by
+// another goroutine, with the error of that Shutdown. The end of ctx is not an error.
+func (b *Bus) Run(ctx context.Context) error {
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-b.engine.Failed():
+	case <-b.down:
+	}
+	drain, cancel := drainContext(ctx, b)
+	defer cancel()
+	return errors.Join(failed, b.Shutdown(drain))
 }
+
+// A Server answers requests of other programs, such as an [net/http.Server].
+type Server interface {
+	// ListenAndServe serves until Shutdown is called. It returns early only if it fails.
+	ListenAndServe() error
+
+	// Shutdown accepts no further request, and waits for the requests in flight, at most
+	// until ctx ends.
+	Shutdown(ctx context.Context) error
+}
+
+// Serve runs servers, and the bus as [Bus.Run] does, until ctx ends, a subscription fails for
+// good, or a server fails. It then shuts the servers down, and after them the bus, because
+// requests in flight may publish. Options.DrainTimeout bounds each of these two steps. Serve
+// returns the first failure, and the errors of the shutdowns. The end of ctx is not an error.
+//
+// A service needs no other end: ctx comes from [os/signal.NotifyContext].
+func (b *Bus) Serve(ctx context.Context, servers ...Server) error {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ran, served := make(chan error, 1), make(chan error, len(servers))
+	go func() { ran <- b.Run(running) }()
+	for _, s := range servers {
+		go func() { served <- s.ListenAndServe() }()
+	}
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-served:
+	case failed = <-ran: // a subscription has failed for good, or the bus was shut down
+		ran <- nil
+	}
+	failed = errors.Join(failed, shutdownServers(ctx, b, servers))
+	stop()
+	return errors.Join(failed, <-ran)
+}
+
+// Shutdown drains every subscription, then ends publishing, then closes the backend. A
+// drained subscription receives no more events and gives back the events whose handlers
+// have not started. It waits for running handlers and settles their events. Handlers may
+// publish until they return. When ctx ends Shutdown cancels the handlers with cause
+// ErrShutdown and waits one more second. It then returns a *DrainError with the number of
+// events that are still held. A later call waits for the first call, at most until its own
+// ctx ends. Shutdown would wait for its caller in a handler, so with the context of a running
+// handler of the bus it returns ErrInHandler at once.
+func (b *Bus) Shutdown(ctx context.Context) error {
+	if slices.ContainsFunc(b.engine.Subscriptions(), func(s *engine.Subscription) bool { return s.Running(ctx) }) {
+		return ErrInHandler
+	}
+	defer b.ended()
+	return drainError(b.engine.Shutdown(ctx))
+}
+
+// Ready returns nil if the backend answers and no subscription has a lasting failure. Such a
+// failure is: reads fail, a settlement has failed for longer than a lease, dead letters cannot
+// be stored, all handlers are stuck, or the subscription has failed for good. The error names
+// the present failures by topic and group, in a stable order. A subscription that is paused,
+// limited or drained is no failure. Ready suits a readiness probe.
+func (b *Bus) Ready(ctx context.Context) error {
+	if err := b.engine.Ready(ctx); err != nil {
+		return &Error{Op: "ready", Err: err}
+	}
+	return nil
+}
+
+// Subscriptions lists the subscriptions, sorted by topic and group. A subscription leaves the
+// list when its Drain has ended. After a call of Shutdown the list is empty, also while
+// subscriptions drain.
+func (b *Bus) Subscriptions() []*Subscription {
+	list := b.engine.Subscriptions()
+	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {
+		return cmp.Or(strings.Compare(x.Topic, y.Topic), strings.Compare(x.Group, y.Group))
+	})
+	subscriptions := make([]*Subscription, len(list))
+	for i, s := range list {
+		subscriptions[i] = &Subscription{s: s}
+	}
+	return subscriptions
+}
+
+// Dropped returns how many events Publish has dropped since the start of the bus; see
+// Options.WhenFull.
+func (b *Bus) Dropped() int64 { return b.engine.Dropped() }
+
+// Backend returns the backend that was given to New, for use with [backend.As].
+func (b *Bus) Backend() backend.Backend { return b.engine.Backend() }
 
 // Options are the settings of a [Bus]. A zero field means its default.
 type Options struct {
@@ -128,159 +307,202 @@ type Options struct {
 	WhenFull WhenFull
 }
 
-// WhenFull says how Publish behaves when Options.MaxPending or Options.MaxPendingBytes is
-// reached.
-type WhenFull uint8
-
-const (
-	// WaitWhenFull makes Publish wait until there is room. Calls get room in the order in
-	// which they began.
-	WaitWhenFull WhenFull = iota
-
-	// RejectWhenFull makes Publish return ErrBackpressure immediately.
-	RejectWhenFull
-
-	// DropNewest drops the events of the new call: Publish returns ErrDropped immediately.
-	DropNewest
-
-	// DropOldest drops the events of the calls that have waited longest: these calls return
-	// ErrDropped. Only events that are certainly not stored are dropped. If that does not
-	// make enough room, the events of the new call are dropped. A dropped event leaves no
-	// dead letter. Bus.Dropped counts it, and Observer.Dropped reports it.
-	DropOldest
-)
-
-var whenFull = map[WhenFull]publish.WhenFull{
-	WaitWhenFull: publish.Wait, RejectWhenFull: publish.Reject, DropNewest: publish.DropNewest, DropOldest: publish.DropOldest,
+// Effective returns o with the default in each zero field, as New uses it.
+func (o Options) Effective() Options {
+	if o.Observer.IsZero() {
+		o.Observer = observer.Slog(nil)
+	}
+	setDefault(&o.Service, programName())
+	setDefault(&o.Timeout, time.Minute)
+	setDefault(&o.PublishTimeout, 30*time.Second)
+	setDefault(&o.OpenTimeout, -1)
+	setDefault(&o.DrainTimeout, 25*time.Second)
+	setDefault(&o.MaxPayload, MaxPayload)
+	setDefault(&o.MaxPending, 10_000)
+	setDefault(&o.MaxPendingBytes, 64<<20)
+	return o
 }
 
-// A Bus publishes and subscribes through one backend. Its methods are safe for
-// concurrent use. It has no goroutines of its own while there is no subscription and no
-// Publish under way.
-type Bus struct {
-	engine  *engine.Engine
-	options Options
-	kinds   kinds
-	later   *later.Client // scheduled events
-	publish Publisher     // the function storeCopies, wrapped by Options.PublishMiddleware; nil if there is none
-	down    chan struct{} // closed when a Shutdown has ended
-	ended   func()        // closes the channel down; only its first call has an effect
-}
-
-var (
-	_ Publisher        = (*Bus)(nil)
-	_ Subscriber       = (*Bus)(nil)
-	_ ManualSubscriber = (*Bus)(nil)
-)
-
-// New returns a bus that owns b: Shutdown of the bus closes b. If b is nil or New refuses
-// o, the error is a *FieldError, and New does not close b.
-func New(b backend.Backend, o Options) (*Bus, error) {
-	o = o.Effective()
-	if b == nil {
-		return nil, &FieldError{Field: "backend", Reason: "is nil"}
+func (o Options) check(l backend.Limits) error {
+	switch {
+	case o.MaxPayload < 0:
+		return &FieldError{Field: "Options.MaxPayload", Reason: "is negative"}
+	case l.Payload > 0 && o.MaxPayload > max(l.Payload-headerRoom, MaxPayload):
+		return &FieldError{Field: "Options.MaxPayload", Reason: fmt.Sprintf("is %d bytes, and the backend takes %d", o.MaxPayload, l.Payload-headerRoom)}
+	case o.MaxPending < 0:
+		return &FieldError{Field: "Options.MaxPending", Reason: "is negative"}
+	case o.WhenFull > DropOldest:
+		return &FieldError{Field: "Options.WhenFull", Reason: fmt.Sprintf("is %d, which is no WhenFull", o.WhenFull)}
+	case o.MaxPendingBytes < 0:
+		return &FieldError{Field: "Options.MaxPendingBytes", Reason: "is negative"}
+	case o.Dedup && l.OnceWindow == 0:
+		return &FieldError{
+			Field: "Options.Dedup", Reason: "is set, but the backend does not remember IDs",
+			Err: errors.ErrUnsupported,
+		}
+	case o.Instance != "" && backend.CheckName(o.Instance) != nil:
+		return &FieldError{Field: "Options.Instance", Reason: backend.CheckName(o.Instance).Error()}
+	case o.Instance != "" && !l.Instances:
+		return &FieldError{
+			Field: "Options.Instance", Reason: "is set, but the backend cannot replace the members of an earlier incarnation",
+			Err: errors.ErrUnsupported,
+		}
+	case len(o.Service) > maxText:
+		return &FieldError{Field: "Options.Service", Reason: "is longer than 512 bytes", Err: ErrTooLarge}
 	}
-	if err := o.check(backend.LimitsOf(b)); err != nil {
-		return nil, err
-	}
-	if err := o.checkPartitions(b); err != nil {
-		return nil, err
-	}
-	bus := &Bus{options: o, down: make(chan struct{})}
-	bus.ended = sync.OnceFunc(func() { close(bus.down) })
-	if len(o.PublishMiddleware) > 0 {
-		var err error
-		if bus.publish, err = o.wrapPublisher(PublisherFunc(func(ctx context.Context, topic string, events ...*Event) error {
-			return storeCopies(ctx, bus, topic, events)
-		})); err != nil {
-			return nil, err
+	for i, m := range o.Middleware {
+		if m == nil {
+			return &FieldError{Field: fmt.Sprintf("Options.Middleware[%d]", i), Reason: "is nil"}
 		}
 	}
-	bus.engine = engine.New(b, engine.Options{
-		Observer:   o.Observer,
-		Instance:   o.Instance,
-		Program:    o.Process(),
-		Topics:     o.topics(),
-		Partitions: o.partitions(),
-		Publish: engine.PublishOptions{
-			Timeout:         max(o.PublishTimeout, 0),
-			MaxPending:      o.MaxPending,
-			MaxPendingBytes: o.MaxPendingBytes,
-			WhenFull:        whenFull[o.WhenFull],
-		},
-	})
-	bus.later = later.NewClient(b, bus.engine.Publish)
-	return bus, nil
-}
-
-// wrapPublisher returns p, wrapped by o.PublishMiddleware. A middleware that returns nil is
-// an error.
-func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
-	for i, m := range slices.Backward(o.PublishMiddleware) {
-		if p = m(p); p == nil {
-			return nil, &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "has returned nil"}
+	for i, m := range o.PublishMiddleware {
+		if m == nil {
+			return &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "is nil"}
 		}
 	}
-	return p, nil
+	if err := o.checkTopics(l); err != nil {
+		return err
+	}
+	if err := checkClasses(o.ErrorClasses); err != nil {
+		return err
+	}
+	return checkText("Options.Service", o.Service)
 }
 
-// wrap returns h, wrapped by o.Middleware, the first outermost. A middleware that returns
-// nil is an error.
-func (o Options) wrap(h Handler) (Handler, error) {
-	for i, m := range slices.Backward(o.Middleware) {
-		if h = m(h); h == nil {
-			return nil, &FieldError{Field: fmt.Sprintf("Options.Middleware[%d]", i), Reason: "has returned nil"}
-		}
+// Process returns the name of this process in reports for operators: the instance, or the service
+// with the machine and the number of the process.
+func (o Options) Process() string {
+	if o.Instance != "" {
+		return o.Instance
 	}
-	return h, nil
+	host, _ := os.Hostname() // without one, the number must do
+	service := cmp.Or(o.Service, programName())
+	return fmt.Sprintf("%s@%s/%d", service[:min(len(service), maxText/4)], host, os.Getpid())
 }
 
-// Run waits until ctx ends or a subscription fails for good. It then calls Shutdown,
-// bounded by Options.DrainTimeout, and returns. It also returns after a Shutdown by
-// another goroutine, with the error of that Shutdown. The end of ctx is not an error.
-func (b *Bus) Run(ctx context.Context) error {
-	var failed error
-	select {
-	case <-ctx.Done():
-	case failed = <-b.engine.Failed():
-	case <-b.down:
+// programName returns the name of the program's file as a URI reference.
+func programName() string {
+	name := "unknown"
+	if len(os.Args) > 0 && os.Args[0] != "" {
+		name = strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
 	}
+	return (&url.URL{Path: name[:min(len(name), maxText/4)]}).String() // escaped it is at most three times as long
+}
+
+// setDefault sets v to value if v is zero.
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+// shutdownServers shuts servers down, all at the same time.
+func shutdownServers(ctx context.Context, b *Bus, servers []Server) error {
 	drain, cancel := drainContext(ctx, b)
 	defer cancel()
-	return errors.Join(failed, b.Shutdown(drain))
-}
-
-// Shutdown drains every subscription, then ends publishing, then closes the backend. A
-// drained subscription receives no more events and gives back the events whose handlers
-// have not started. It waits for running handlers and settles their events. Handlers may
-// publish until they return. When ctx ends Shutdown cancels the handlers with cause
-// ErrShutdown and waits one more second. It then returns a *DrainError with the number of
-// events that are still held. A later call waits for the first call, at most until its own
-// ctx ends. Shutdown would wait for its caller in a handler, so with the context of a running
-// handler of the bus it returns ErrInHandler at once.
-func (b *Bus) Shutdown(ctx context.Context) error {
-	if slices.ContainsFunc(b.engine.Subscriptions(), func(s *engine.Subscription) bool { return s.Running(ctx) }) {
-		return ErrInHandler
+	errs := make([]error, len(servers))
+	var wg sync.WaitGroup
+	for i, s := range servers {
+		wg.Go(func() { errs[i] = s.Shutdown(drain) })
 	}
-	defer b.ended()
-	return drainError(b.engine.Shutdown(ctx))
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
-// Ready returns nil if the backend answers and no subscription has a lasting failure. Such a
-// failure is: reads fail, a settlement has failed for longer than a lease, dead letters cannot
-// be stored, all handlers are stuck, or the subscription has failed for good. The error names
-// the present failures by topic and group, in a stable order. A subscription that is paused,
-// limited or drained is no failure. Ready suits a readiness probe.
-func (b *Bus) Ready(ctx context.Context) error {
-	if err := b.engine.Ready(ctx); err != nil {
-		return &Error{Op: "ready", Err: err}
+// drainContext returns a context with the values of ctx that ends after DrainTimeout.
+func drainContext(ctx context.Context, b *Bus) (context.Context, context.CancelFunc) {
+	drain := context.WithoutCancel(ctx)
+	if b.options.DrainTimeout > 0 {
+		return context.WithTimeout(drain, b.options.DrainTimeout)
 	}
-	return nil
+	return drain, func() {}
 }
 
-// Dropped returns how many events Publish has dropped since the start of the bus; see
-// Options.WhenFull.
-func (b *Bus) Dropped() int64 { return b.engine.Dropped() }
+// isHostPort reports whether s is a host and a port, such as localhost:6379.
+func isHostPort(s string) bool {
+	host, port, ok := strings.Cut(s, ":")
+	_, err := strconv.ParseUint(port, 10, 16)
+	return ok && err == nil && host != "" && !strings.ContainsAny(host, "/@?#")
+}
 
-// Backend returns the backend that was given to New, for use with [backend.As].
-func (b *Bus) Backend() backend.Backend { return b.engine.Backend() }
+// patiently calls f. While the broker does not answer, patiently tries again each second until ctx
+// is done, if there is an OpenTimeout.
+func patiently(ctx context.Context, o Options, f func() error) error {
+	failed := o.Effective().Observer.Failed
+	for again := time.NewTicker(time.Second); ; {
+		err := f()
+		if err == nil || o.OpenTimeout <= 0 || !errors.Is(err, backend.ErrUnavailable) || ctx.Err() != nil {
+			again.Stop()
+			return err
+		}
+		if failed != nil {
+			failed(observer.Failed{Scope: observer.Open, Err: err})
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return err
+		}
+	}
+}
+
+// parseReason returns the reason of an error of url.Parse, without the URL.
+func parseReason(err error) string {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	for _, known := range []string{"invalid port", "invalid userinfo", "invalid control character", "missing protocol scheme", "invalid URL escape", "first path segment"} {
+		if strings.Contains(err.Error(), known) {
+			return known
+		}
+	}
+	return "not a URL"
+}
+
+// passwordHint returns the remedy for a URL whose host seems to end within a password, at a
+// character that is not escaped.
+func passwordHint(rawURL string) string {
+	_, rest, _ := strings.Cut(rawURL, "://")
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 || strings.Contains(rest[:end], "@") || !strings.Contains(rest[end:], "@") {
+		return ""
+	}
+	return "; in a password / is written %2F, ? is written %3F, and # is written %23"
+}
+
+// knownDrivers maps the schemes of this project to the packages of their drivers.
+var knownDrivers = map[string]string{
+	"mem":   "inmemory",
+	"bolt":  "bolt",
+	"redis": "redisstream", "rediss": "redisstream", "unix": "redisstream",
+	"redis+sentinel": "redisstream", "redis+cluster": "redisstream",
+	"nats": "nats", "tls": "nats",
+}
+
+func driverFor(scheme string, drivers []backend.Driver) (backend.Driver, error) {
+	if i := slices.Index(drivers, nil); i >= 0 {
+		return nil, &FieldError{Field: fmt.Sprintf("drivers[%d]", i), Reason: "is nil"}
+	}
+	var known []string
+	for _, d := range drivers {
+		for _, s := range d.Schemes() {
+			if s == scheme {
+				return d, nil
+			}
+			known = append(known, s)
+		}
+	}
+	reason := fmt.Sprintf("has the scheme %q, which no driver given to Open serves", scheme)
+	if len(drivers) == 0 {
+		reason = fmt.Sprintf("has the scheme %q, and no driver was given", scheme)
+	}
+	switch pkg := knownDrivers[scheme]; {
+	case pkg != "":
+		reason += ": add " + pkg + ".Driver{}"
+	case len(known) > 0:
+		reason += cmp.Or(nearest.Hint("%s:", scheme, known), "; served: "+strings.Join(known, ", "))
+	}
+	return nil, &FieldError{Field: "url", Reason: reason, Err: errors.ErrUnsupported}
+}

@@ -1,13 +1,16 @@
 package eventbus
 
 import (
-	"context"
+	"cmp"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/cloudevent"
-	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
@@ -72,210 +75,152 @@ type Headers = backend.Headers
 // A Header is one name and its value.
 type Header = backend.Header
 
-// A Delivery is one receipt of an event by a member of a group. It is plain data, so a
-// test can make one. A handler may keep a Delivery and change its fields. It may keep the
-// bytes of Payload too, but must not overwrite them, because a dead letter carries the
-// same bytes.
-type Delivery struct {
-	Event
-	Topic, Group string
-	Attempt      int  // the number of this attempt, from 1; if the backend does not count receipts, it counts only failures in this member
-	MaxAttempts  int  // the last attempt: if it fails, the event has failed for good; Retry.Rules may differ for some errors; 0: no limit
-	Redelivered  bool // a member of the group received the event before, as far as the broker remembers; true too after a failure, and for a redriven event
-	Partition    int  // the partition of the event, if its topic has some (TopicOptions.Partitions)
-
-	// Epoch grows each time that the partition changes its owner. So a store that refuses a write
-	// with a smaller Epoch of the same Partition refuses a member that was frozen while
-	// another one took over. It is 0 if the topic has no partitions, and with EachInstance.
-	Epoch int
-
-	Manual bool // the handler is a [ManualHandler], so a middleware must not take its nil result as success
-
-	run *engine.Run     // the run, for a ManualHandler; nil in other deliveries
-	ctx context.Context // of the event, for a BatchHandler; nil in other deliveries
-}
-
-// Context returns the context of an event that a [BatchHandler] has got, with the values that
-// Options.Middleware has added for this event. It ends when the run of the event ends, like
-// the ctx of a [Handler]. A Handler has its ctx as a parameter, so for its deliveries, and
-// for deliveries that the bus has not made, Context returns [context.Background].
-func (d *Delivery) Context() context.Context {
-	if d.ctx == nil {
-		return context.Background() //nolint:forbidigo // it has no run
-	}
-	return d.ctx
-}
-
-// LastAttempt reports whether the event fails for good if this attempt fails. It ignores
-// Retry.Rules, which may set another limit for some errors.
-func (d *Delivery) LastAttempt() bool { return d.MaxAttempts > 0 && d.Attempt >= d.MaxAttempts }
-
-// The names of the message headers that store the attributes of an event.
+// Limits of one event. Every backend can store a message of 1 MiB. 64 KiB of it are
+// reserved for headers, including the headers of a dead letter.
 const (
-	typeName        = cloudevent.Type
-	sourceName      = cloudevent.Source
-	subjectName     = cloudevent.Subject
-	timeName        = cloudevent.Time
-	contentTypeName = cloudevent.ContentType
-	expiresName     = letter.Expiry
-	retryName       = letter.Retry
+	MaxPayload     = 1<<20 - 64<<10 // bytes; see Options.MaxPayload
+	MaxHeaders     = 64
+	MaxHeaderBytes = 16 << 10 // names and values
 
-	attributes = 8 // most headers that encode adds
+	headerRoom = 64 << 10 // bytes of a message that are reserved for headers
+
+	maxText = 512 // bytes of ID, Key, Type, Source, Subject, ContentType each
 )
 
-// encode sets every field of m but Once and OnceKey, so that m stores e. stamp is e.Time as text. The
-// headers of m are appended to room, which must have capacity for them.
-func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
-	from := len(room)
-	room = append(room, Header{Name: cloudevent.SpecVersion, Value: cloudevent.Version})
-	room = append(room, e.Headers...)
-	set := func(name, value string) {
-		if value != "" {
-			room = append(room, Header{Name: name, Value: value})
-		}
-	}
-	set(typeName, e.Type)
-	set(sourceName, e.Source)
-	set(subjectName, e.Subject)
-	set(contentTypeName, e.ContentType)
-	set(timeName, stamp)
-	if e.TTL > 0 {
-		set(expiresName, e.Time.Add(e.TTL).UTC().Format(time.RFC3339Nano))
-	}
-	if e.Retry != nil {
-		set(retryName, e.Retry.text())
-	}
-	m.Topic, m.ID, m.Key, m.Payload = topic, e.ID, e.Key, e.Payload
-	m.Headers = room[from:len(room):len(room)]
-	m.Position, m.Duplicate, m.AtPosition = "", false, e.AtPosition
-	return room
-}
-
-// MessageOf returns the message that stores e in topic. A program that keeps events in a
-// place of its own before it publishes them, such as an outbox, stores the fields of the
-// message. [EventOf] returns the event later. MessageOf checks e as Publish does, and returns
-// a *FieldError. If e has no ID or no Time, the message has a new ID or the present time. The
-// message shares the payload of e.
-func MessageOf(topic string, e *Event) (*backend.Message, error) {
-	if e != nil && e.AtPosition != "" {
-		return nil, &FieldError{Field: "AtPosition", Reason: "is set, but only Publish stores an event at a position"}
-	}
-	return messageOf(topic, e, MaxPayload)
-}
-
-func messageOf(topic string, e *Event, most int) (*backend.Message, error) {
-	if err := checkTopic(topic); err != nil {
-		return nil, err
-	}
+// check returns an error that says why Publish refuses e, or nil. i is the index of e in
+// the call, and most the most bytes of its payload.
+func (e *Event) check(i, most int) error {
 	if e == nil {
-		return nil, &FieldError{Field: "event", Reason: "is nil"}
+		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
 	}
-	if err := e.checkFields(most); err != nil {
-		return nil, err
+	err := e.checkFields(most)
+	if err == nil {
+		return nil
 	}
-	var s encoder
-	filled, m := *e, new(backend.Message)
-	s.fill(&filled, "", time.Now())
-	filled.encode(m, topic, s.timeText(filled.Time), make(Headers, 0, len(e.Headers)+attributes))
-	m.Once, m.OnceKey = e.Once != "", e.Once
-	return m, nil
+	if f, ok := errors.AsType[*FieldError](err); ok {
+		f.Field = fmt.Sprintf("events[%d].%s", i, f.Field)
+	}
+	return err
 }
 
-// EventOf returns the event that a message stores. A program that reads a topic without a
-// group, by [backend.Read], calls it. The event shares the payload of m.
-func EventOf(m *backend.Message) Event {
-	var e Event
-	stored := *m
-	letter.Restore(&stored)
-	e.decode(&stored)
-	return e
+func (e *Event) checkFields(most int) error {
+	if len(e.Payload) > most {
+		return tooLarge("Payload", len(e.Payload), most, "bytes")
+	}
+	return cmp.Or(
+		checkAttribute("ID", e.ID),
+		checkAttribute("Key", e.Key),
+		checkAttribute("Type", e.Type),
+		checkAttribute("Source", e.Source),
+		checkAttribute("Subject", e.Subject),
+		checkAttribute("ContentType", e.ContentType),
+		checkAttribute("Once", e.Once),
+		checkAttribute("AtPosition", e.AtPosition),
+		checkHeaders(e.Headers),
+		e.checkTime(),
+		e.checkTTL(),
+		e.Retry.checkOwn(),
+	)
 }
 
-// decode sets e to the event that m stores. e shares the payload of m. A header of m that
-// stores no field becomes a header of e. [letter.Restore] was called for m.
-func (e *Event) decode(m *backend.Message) {
-	e.ID, e.Key, e.Payload, e.Position, e.Once = m.ID, m.Key, m.Payload, m.Position, m.OnceKey
-	headers := 0
-	for i := range m.Headers {
-		if !e.setField(&m.Headers[i]) {
-			headers++
-		}
-	}
-	if e.TTL > 0 {
-		e.TTL = ttl(m, e.Time)
-	}
-	if headers == 0 {
-		return
-	}
-	e.Headers = make(Headers, 0, headers)
-	for i := range m.Headers {
-		if !isField(m.Headers[i].Name) {
-			e.Headers = append(e.Headers, m.Headers[i])
-		}
-	}
-}
-
-// expiry returns the time when the event of m expires, or zero if the event never expires.
-func expiry(m *backend.Message) time.Time {
-	t, _ := time.Parse(time.RFC3339Nano, m.Headers.Get(expiresName))
-	return t
-}
-
-// ttl returns the TTL of the event that m stores. at is the Time of that event.
-func ttl(m *backend.Message, at time.Time) time.Duration {
-	end := expiry(m)
-	switch {
-	case end.IsZero():
-		return 0
-	case at.IsZero(): // the publisher stored no Time
-		at = time.Now()
-	}
-	return max(end.Sub(at), 1)
-}
-
-// expired returns the error for d if its TTL has passed since its Time, or nil. With bury,
-// the event becomes a dead letter.
-func (d *Delivery) expired(bury bool) error {
-	if end := d.Time.Add(d.TTL); d.TTL > 0 && !d.Time.IsZero() && time.Now().After(end) {
-		return engine.Expired(end, bury)
+// checkTime refuses a time that RFC 3339 has no text for.
+func (e *Event) checkTime() error {
+	const year0, year10000 = -62167219200, 253402300800 // in seconds since 1970
+	if e.Time.Unix() < year0 || e.Time.Add(e.TTL).Unix() >= year10000 {
+		return &FieldError{Field: "Time", Reason: "is, with TTL, not in the years 0 to 9999"}
 	}
 	return nil
 }
 
-// setField sets the field of e that h stores. It reports whether h stores a field.
-func (e *Event) setField(h *Header) bool {
-	switch h.Name {
-	case typeName:
-		e.Type = h.Value
-	case sourceName:
-		e.Source = h.Value
-	case subjectName:
-		e.Subject = h.Value
-	case contentTypeName:
-		e.ContentType = h.Value
-	case expiresName:
-		e.TTL = 1 // not zero; decode computes the TTL when Time is known
-	case retryName:
-		e.Retry = readRule(h.Value)
-	case timeName:
-		// Another program may store a text that is not a time. Time is then zero.
-		e.Time, _ = time.Parse(time.RFC3339Nano, h.Value)
-	default:
-		return isField(h.Name)
+func (e *Event) checkTTL() error {
+	if e.TTL < 0 {
+		return &FieldError{Field: "TTL", Reason: "is negative"}
 	}
-	return true
+	return nil
 }
 
-// isField reports whether a header stores a field of an event or a mark of the bus.
-// Handlers see all other headers.
-func isField(name string) bool {
-	switch name {
-	case typeName, sourceName, subjectName, contentTypeName, expiresName, retryName, timeName,
-		cloudevent.SpecVersion, cloudevent.ID, cloudevent.Key:
-		return true
+func checkAttribute(name, value string) error {
+	if value == "" { // like most attributes
+		return nil
 	}
-	return letter.IsRedrive(name)
+	return checkLength(name, value)
 }
+
+func checkLength(name, value string) error {
+	if len(value) > maxText {
+		return tooLarge(name, len(value), maxText, "bytes")
+	}
+	return checkText(name, value)
+}
+
+func tooLarge(field string, n, most int, unit string) error {
+	return &FieldError{Field: field, Reason: fmt.Sprintf("has %d %s, more than %d", n, unit, most), Err: ErrTooLarge}
+}
+
+// checkText refuses a text that some backend could not keep unchanged as a header value.
+func checkText(field, s string) error {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c == 0x7f || c >= utf8.RuneSelf {
+			return checkUnicode(field, s)
+		}
+	}
+	return nil
+}
+
+func checkUnicode(field, s string) error {
+	if !utf8.ValidString(s) {
+		return &FieldError{Field: field, Reason: "is not valid UTF-8"}
+	}
+	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
+		return &FieldError{Field: field, Reason: fmt.Sprintf("has a control character at byte %d", i)}
+	}
+	return nil
+}
+
+func checkHeaders(hs Headers) error {
+	if len(hs) > MaxHeaders {
+		return tooLarge("Headers", len(hs), MaxHeaders, "entries")
+	}
+	for i, h := range hs {
+		if err := checkHeaderName(h.Name); err != nil {
+			return err
+		}
+		for _, other := range hs[:i] {
+			if other.Name == h.Name {
+				return &FieldError{Field: "Headers[" + h.Name + "]", Reason: "is there twice"}
+			}
+		}
+		if err := checkText("Headers["+h.Name+"]", h.Value); err != nil {
+			return err
+		}
+	}
+	if n := hs.Size(); n > MaxHeaderBytes {
+		return tooLarge("Headers", n, MaxHeaderBytes, "bytes")
+	}
+	return nil
+}
+
+func checkHeaderName(name string) error {
+	if name == "" {
+		return &FieldError{Field: "Headers", Reason: "has an empty name"}
+	}
+	for _, c := range []byte(name) {
+		if !isTokenByte(c) {
+			return &FieldError{Field: "Headers", Reason: fmt.Sprintf("has the name %q, which is not a token as in HTTP", name)}
+		}
+	}
+	if cloudevent.HasPrefix(name) {
+		return checkExtension(name)
+	}
+	for _, p := range reservedPrefixes {
+		if len(name) >= len(p) && strings.EqualFold(name[:len(p)], p) {
+			return &FieldError{Field: "Headers[" + name + "]", Reason: "is reserved: names must not begin with " + p}
+		}
+	}
+	return nil
+}
+
+var reservedPrefixes = [...]string{letter.ReservedPrefix, "nats-"}
 
 // checkExtension refuses a header whose name begins with "ce-" but is not the name of an
 // extension, as another program would read it.
@@ -287,4 +232,10 @@ func checkExtension(name string) error {
 		return &FieldError{Field: "Headers[" + name + "]", Reason: "is reserved: after ce- an extension of CloudEvents has only lower-case letters and digits"}
 	}
 	return nil
+}
+
+// isTokenByte reports whether c may be in an HTTP token (RFC 9110, 5.6.2).
+func isTokenByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }

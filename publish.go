@@ -1,34 +1,34 @@
 package eventbus
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/cloudevent"
-	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/publish"
 )
 
-// Limits of one event. Every backend can store a message of 1 MiB. 64 KiB of it are
-// reserved for headers, including the headers of a dead letter.
-const (
-	MaxPayload     = 1<<20 - 64<<10 // bytes; see Options.MaxPayload
-	MaxHeaders     = 64
-	MaxHeaderBytes = 16 << 10 // names and values
+// A Publisher stores events.
+type Publisher interface {
+	// Publish stores events in topic, in the order given. It returns when all events are
+	// stored as durably as the backend can. The error is a *FieldError or a *PublishError,
+	// see [Bus.Publish]. The Publish of a Bus neither changes nor retains the events.
+	Publish(ctx context.Context, topic string, events ...*Event) error
+}
 
-	headerRoom = 64 << 10 // bytes of a message that are reserved for headers
+// A PublisherFunc is a function that serves as a [Publisher].
+type PublisherFunc func(ctx context.Context, topic string, events ...*Event) error
 
-	maxText = 512 // bytes of ID, Key, Type, Source, Subject, ContentType each
-)
+// Publish calls f.
+func (f PublisherFunc) Publish(ctx context.Context, topic string, events ...*Event) error {
+	return f(ctx, topic, events...)
+}
 
 // A PublishMiddleware wraps a [Publisher]. The bus passes copies of the program's events to
 // it, with ID, Source and Time set; none is nil. A middleware may change these copies, but
@@ -71,6 +71,122 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error
 	return b.publishCopies(ctx, topic, events, nil, when{})
 }
 
+// A ReceiptPublisher stores events and returns receipts.
+type ReceiptPublisher interface {
+	PublishReceipts(ctx context.Context, topic string, events ...*Event) ([]Receipt, error)
+}
+
+// A Receipt says how an event was published.
+type Receipt struct {
+	// ID is the event's ID, a new one if the program gave none. A program that publishes the
+	// event again after a failure sets this ID, so that Options.Dedup recognizes the event.
+	ID string
+
+	Position  string    // where the event is stored, see Event.Position; empty if it is not, or may not be
+	Time      time.Time // the Time of the event; the present time if the program gave none
+	Duplicate bool      // the topic had an event of this ID already, see Options.Dedup; Position may be empty
+}
+
+// PublishReceipts is like Publish, and returns a receipt for each event, in their order.
+// With a *PublishError, the receipt of an event that was not stored has only ID and Time.
+// With any other error the receipts may be zero.
+//
+// A receipt shows the event as the PublishMiddleware has changed it. If a middleware
+// publishes another event in its place, or publishes later, the receipt has no Position. The
+// same applies if a middleware does not pass on its context.
+func (b *Bus) PublishReceipts(ctx context.Context, topic string, events ...*Event) ([]Receipt, error) {
+	receipts := make([]Receipt, len(events))
+	if b.publish == nil {
+		return receipts, b.store(ctx, topic, events, receipts, when{})
+	}
+	return receipts, b.publishCopies(ctx, topic, events, receipts, when{})
+}
+
+// An Addressed is an event and the topic in which it is to be published.
+type Addressed struct {
+	Topic string
+	Event *Event
+}
+
+// A Result says how one of the events of [PublishAll] was published.
+type Result struct {
+	Receipt       // with an error it has only ID and Time, or nothing
+	Err     error // nil if the event is stored; a *FieldError if it is refused
+}
+
+// PublishAll publishes events of any topics, and returns their results in the same order. An
+// event that p would refuse fails alone, and the others are published. Events of one topic
+// keep their order, as in one call of p.PublishReceipts for each topic. The calls for several
+// topics run at the same time.
+func PublishAll(ctx context.Context, p ReceiptPublisher, events ...Addressed) []Result {
+	results := make([]Result, len(events))
+	calls := map[string][]int{} // by topic: the indexes of its events
+	for i, a := range events {
+		if _, err := messageOf(a.Topic, a.Event, math.MaxInt); err != nil {
+			results[i].Err = err
+			continue
+		}
+		calls[a.Topic] = append(calls[a.Topic], i)
+	}
+	var wg sync.WaitGroup
+	for topic, indexes := range calls {
+		wg.Go(func() { publishSome(ctx, p, topic, events, indexes, results) })
+	}
+	wg.Wait()
+	return results
+}
+
+// publishSome publishes the events of one topic and sets their results. If p refuses one of
+// them, it publishes the others without it.
+func publishSome(ctx context.Context, p ReceiptPublisher, topic string, events []Addressed, indexes []int, results []Result) {
+	some := make([]*Event, len(indexes))
+	for i, at := range indexes {
+		some[i] = events[at].Event
+	}
+	receipts, err := p.PublishReceipts(ctx, topic, some...)
+	if _, refused := errors.AsType[*FieldError](err); refused && len(some) > 1 {
+		for _, at := range indexes {
+			publishSome(ctx, p, topic, events, []int{at}, results)
+		}
+		return
+	}
+	failed, each := errors.AsType[*PublishError](err)
+	for i, at := range indexes {
+		if i < len(receipts) {
+			results[at].Receipt = receipts[i]
+		}
+		if results[at].Err = err; each {
+			results[at].Err = backend.ErrorAt(backend.BatchError(failed.Errors), i)
+		}
+	}
+}
+
+// WhenFull says how Publish behaves when Options.MaxPending or Options.MaxPendingBytes is
+// reached.
+type WhenFull uint8
+
+const (
+	// WaitWhenFull makes Publish wait until there is room. Calls get room in the order in
+	// which they began.
+	WaitWhenFull WhenFull = iota
+
+	// RejectWhenFull makes Publish return ErrBackpressure immediately.
+	RejectWhenFull
+
+	// DropNewest drops the events of the new call: Publish returns ErrDropped immediately.
+	DropNewest
+
+	// DropOldest drops the events of the calls that have waited longest: these calls return
+	// ErrDropped. Only events that are certainly not stored are dropped. If that does not
+	// make enough room, the events of the new call are dropped. A dropped event leaves no
+	// dead letter. Bus.Dropped counts it, and Observer.Dropped reports it.
+	DropOldest
+)
+
+var whenFull = map[WhenFull]publish.WhenFull{
+	WaitWhenFull: publish.Wait, RejectWhenFull: publish.Reject, DropNewest: publish.DropNewest, DropOldest: publish.DropOldest,
+}
+
 // store does the work of Publish, without the middleware. If receipts is not nil, it has one
 // element for each event, which store sets.
 func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt, w when) error {
@@ -106,20 +222,6 @@ func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts
 	return &PublishError{Topic: topic, Errors: errs}
 }
 
-// An encoder turns the events of one call of Publish into messages. Later calls reuse the
-// memory of the encoder, but not its texts, because programs keep the texts.
-type encoder struct {
-	messages []backend.Message
-	pointers []*backend.Message
-	headers  Headers
-	texts    strings.Builder
-	ids      idSource
-	second   second
-	topic    string // the topic of the last call, whose name is known to be valid
-}
-
-var encoders = sync.Pool{New: func() any { return &encoder{} }}
-
 // check returns an error that says why Publish refuses to publish events to topic, or nil.
 func (s *encoder) check(b *Bus, topic string, events []*Event, w when) error {
 	if topic != s.topic || topic == "" {
@@ -148,43 +250,6 @@ func (s *encoder) check(b *Bus, topic string, events []*Event, w when) error {
 	return nil
 }
 
-func (s *encoder) encode(b *Bus, topic string, events []*Event, receipts []Receipt) {
-	headers := 0
-	for _, e := range events {
-		headers += len(e.Headers) + attributes
-	}
-	s.messages = slices.Grow(s.messages[:0], len(events))[:len(events)]
-	s.pointers = s.pointers[:0]
-	if cap(s.headers) < headers {
-		s.headers = make(Headers, 0, headers)
-	}
-	s.headers = s.headers[:0]
-	now := time.Now()
-	for i, e := range events {
-		filled := *e
-		s.fill(&filled, b.options.Service, now)
-		s.headers = filled.encode(&s.messages[i], topic, s.timeText(filled.Time), s.headers)
-		s.messages[i].Once, s.messages[i].OnceKey = b.options.Dedup || e.Once != "", e.Once
-		s.pointers = append(s.pointers, &s.messages[i])
-		if receipts != nil {
-			receipts[i] = Receipt{ID: filled.ID, Time: filled.Time}
-		}
-	}
-}
-
-// recycle keeps s for a later call. It clears pointers, so that s keeps no events in
-// memory. After a call with a single event it clears only the payload. The other texts of
-// one event have 20 KB at most, and each cleared pointer costs time.
-func (s *encoder) recycle() {
-	if len(s.messages) > 1 {
-		clear(s.messages)
-		clear(s.headers)
-	} else {
-		s.messages[0].Payload = nil
-	}
-	encoders.Put(s)
-}
-
 func checkTopic(topic string) error {
 	if err := backend.CheckName(topic); err != nil {
 		return &FieldError{Field: "topic", Reason: err.Error()}
@@ -195,143 +260,94 @@ func checkTopic(topic string) error {
 	return nil
 }
 
-// check returns an error that says why Publish refuses e, or nil. i is the index of e in
-// the call, and most the most bytes of its payload.
-func (e *Event) check(i, most int) error {
-	if e == nil {
-		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
+// wrapPublisher returns p, wrapped by o.PublishMiddleware. A middleware that returns nil is
+// an error.
+func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
+	for i, m := range slices.Backward(o.PublishMiddleware) {
+		if p = m(p); p == nil {
+			return nil, &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "has returned nil"}
+		}
 	}
-	err := e.checkFields(most)
-	if err == nil {
-		return nil
+	return p, nil
+}
+
+// publishCopies passes copies of events to the middleware, with ID, Source and Time set. If
+// receipts is not nil, publishCopies sets its elements.
+func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, receipts []Receipt, w when) error {
+	if i := slices.Index(events, nil); i >= 0 {
+		return events[i].check(i, 0)
 	}
-	if f, ok := errors.AsType[*FieldError](err); ok {
-		f.Field = fmt.Sprintf("events[%d].%s", i, f.Field)
+	copies, pointers := make([]Event, len(events)), make([]*Event, len(events))
+	s, now := encoders.Get().(*encoder), time.Now()
+	for i, e := range events {
+		copies[i], pointers[i] = *e, &copies[i]
+		copies[i].Headers = slices.Clone(e.Headers)
+		s.fill(&copies[i], b.options.Service, now)
 	}
+	encoders.Put(s)
+	p := passage{when: w} // it hides the passage of a call whose middleware makes this call
+	if receipts != nil {
+		p.tally = &tally{}
+	}
+	err := b.publish.Publish(context.WithValue(ctx, passageOf{b}, p), topic, pointers...)
+	p.tally.fill(receipts, copies)
 	return err
 }
 
-func (e *Event) checkFields(most int) error {
-	if len(e.Payload) > most {
-		return tooLarge("Payload", len(e.Payload), most, "bytes")
+// A passage goes through the middleware in the context of one call, because Publish takes only
+// events and returns only an error.
+type passage struct {
+	tally *tally // nil: the call returns no receipts
+	when  when
+}
+
+type passageOf struct{ bus *Bus }
+
+// storeCopies is the Publish that the middleware wraps.
+func storeCopies(ctx context.Context, b *Bus, topic string, events []*Event) error {
+	p, _ := ctx.Value(passageOf{b}).(passage)
+	if p.tally == nil {
+		return b.store(ctx, topic, events, nil, p.when)
 	}
-	return cmp.Or(
-		checkAttribute("ID", e.ID),
-		checkAttribute("Key", e.Key),
-		checkAttribute("Type", e.Type),
-		checkAttribute("Source", e.Source),
-		checkAttribute("Subject", e.Subject),
-		checkAttribute("ContentType", e.ContentType),
-		checkAttribute("Once", e.Once),
-		checkAttribute("AtPosition", e.AtPosition),
-		checkHeaders(e.Headers),
-		e.checkTime(),
-		e.checkTTL(),
-		e.Retry.checkOwn(),
-	)
+	receipts := make([]Receipt, len(events))
+	err := b.store(ctx, topic, events, receipts, p.when)
+	p.tally.add(receipts)
+	return err
 }
 
-// checkTime refuses a time that RFC 3339 has no text for.
-func (e *Event) checkTime() error {
-	const year0, year10000 = -62167219200, 253402300800 // in seconds since 1970
-	if e.Time.Unix() < year0 || e.Time.Add(e.TTL).Unix() >= year10000 {
-		return &FieldError{Field: "Time", Reason: "is, with TTL, not in the years 0 to 9999"}
-	}
-	return nil
+// A tally collects the receipts of the events that the middleware of one PublishReceipts has
+// stored.
+type tally struct {
+	mu     sync.Mutex
+	stored []Receipt
 }
 
-func (e *Event) checkTTL() error {
-	if e.TTL < 0 {
-		return &FieldError{Field: "TTL", Reason: "is negative"}
-	}
-	return nil
-}
-
-func checkAttribute(name, value string) error {
-	if value == "" { // like most attributes
-		return nil
-	}
-	return checkLength(name, value)
-}
-
-func checkLength(name, value string) error {
-	if len(value) > maxText {
-		return tooLarge(name, len(value), maxText, "bytes")
-	}
-	return checkText(name, value)
-}
-
-func tooLarge(field string, n, most int, unit string) error {
-	return &FieldError{Field: field, Reason: fmt.Sprintf("has %d %s, more than %d", n, unit, most), Err: ErrTooLarge}
-}
-
-// checkText refuses a text that some backend could not keep unchanged as a header value.
-func checkText(field, s string) error {
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c == 0x7f || c >= utf8.RuneSelf {
-			return checkUnicode(field, s)
+func (t *tally) add(receipts []Receipt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range receipts {
+		if r.Position != "" || r.Duplicate {
+			t.stored = append(t.stored, r)
 		}
 	}
-	return nil
 }
 
-func checkUnicode(field, s string) error {
-	if !utf8.ValidString(s) {
-		return &FieldError{Field: field, Reason: "is not valid UTF-8"}
+// fill sets receipts to the receipts of events. Events of the same ID get theirs in the order
+// in which they were stored.
+func (t *tally) fill(receipts []Receipt, events []Event) {
+	if t == nil {
+		return
 	}
-	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
-		return &FieldError{Field: field, Reason: fmt.Sprintf("has a control character at byte %d", i)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	stored := make(map[string][]Receipt, len(t.stored))
+	for _, r := range t.stored {
+		stored[r.ID] = append(stored[r.ID], r)
 	}
-	return nil
-}
-
-func checkHeaders(hs Headers) error {
-	if len(hs) > MaxHeaders {
-		return tooLarge("Headers", len(hs), MaxHeaders, "entries")
-	}
-	for i, h := range hs {
-		if err := checkHeaderName(h.Name); err != nil {
-			return err
-		}
-		for _, other := range hs[:i] {
-			if other.Name == h.Name {
-				return &FieldError{Field: "Headers[" + h.Name + "]", Reason: "is there twice"}
-			}
-		}
-		if err := checkText("Headers["+h.Name+"]", h.Value); err != nil {
-			return err
+	for i, e := range events {
+		receipts[i] = Receipt{ID: e.ID, Time: e.Time}
+		if rs := stored[e.ID]; len(rs) > 0 && e.ID != "" {
+			receipts[i], stored[e.ID] = rs[0], rs[1:]
 		}
 	}
-	if n := hs.Size(); n > MaxHeaderBytes {
-		return tooLarge("Headers", n, MaxHeaderBytes, "bytes")
-	}
-	return nil
-}
-
-var reservedPrefixes = [...]string{letter.ReservedPrefix, "nats-"}
-
-func checkHeaderName(name string) error {
-	if name == "" {
-		return &FieldError{Field: "Headers", Reason: "has an empty name"}
-	}
-	for _, c := range []byte(name) {
-		if !isTokenByte(c) {
-			return &FieldError{Field: "Headers", Reason: fmt.Sprintf("has the name %q, which is not a token as in HTTP", name)}
-		}
-	}
-	if cloudevent.HasPrefix(name) {
-		return checkExtension(name)
-	}
-	for _, p := range reservedPrefixes {
-		if len(name) >= len(p) && strings.EqualFold(name[:len(p)], p) {
-			return &FieldError{Field: "Headers[" + name + "]", Reason: "is reserved: names must not begin with " + p}
-		}
-	}
-	return nil
-}
-
-// isTokenByte reports whether c may be in an HTTP token (RFC 9110, 5.6.2).
-func isTokenByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }

@@ -1,13 +1,17 @@
 package eventbus
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/engine"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
 // TopicOptions are the settings of one topic. The broker stores them, so they hold for every
@@ -39,9 +43,58 @@ type TopicOptions struct {
 	Partitions int
 }
 
+// Declare makes the topics and the group of a subscription before the first Subscribe, and changes
+// nothing that exists. So the group gets each event that is published after Declare has returned,
+// also with StartLatest. Declare stores the settings of Options.Topics, and declares the
+// dead-letter topic. ctx bounds the call.
+//
+// Declare refuses o as Subscribe does, with the same errors. A pattern has no topic of its own, so
+// Declare makes nothing for it. With EachInstance Declare makes no group, because the group of an
+// instance begins with its Subscribe.
+func (b *Bus) Declare(ctx context.Context, topic string, o SubscribeOptions) error {
+	m := member{topic: topic, o: o}
+	c, err := m.config(b)
+	if err != nil {
+		return err
+	}
+	if err := b.engine.DeclareGroup(ctx, c); err != nil {
+		return &Error{Op: "declare", Topic: c.Topic, Group: c.Group, Err: err}
+	}
+	return nil
+}
+
+// A PartitionsError says that a program states another number of partitions of a topic,
+// TopicOptions.Partitions, than the broker has stored.
+type PartitionsError = partition.NumberError
+
+// PartitionOf returns the partition of a key in a topic with n partitions: the FNV-1a hash of 32
+// bits of the key, modulo n. It panics if n is less than 1.
+func PartitionOf(key string, n int) int { return partition.Of(key, n) }
+
+// PartitionTopics returns the names of the topics that are the partitions of topic. A program reads
+// and publishes topic; commands of the operator take these names.
+func PartitionTopics(topic string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = partition.Topic(topic, i)
+	}
+	return names
+}
+
 // settings returns the settings that the broker stores for a topic, or for each of its partitions.
 func (o TopicOptions) settings() backend.TopicSettings {
 	return backend.TopicSettings{Keep: o.Keep, MaxMessages: o.MaxMessages, MaxBytes: o.MaxBytes}
+}
+
+// topics returns o.Topics for the engine.
+func (o Options) topics() map[string]engine.Topic {
+	all := make(map[string]engine.Topic, len(o.Topics))
+	for topic, t := range o.Topics {
+		if s := t.settings(); s != (backend.TopicSettings{}) || len(t.Groups) > 0 {
+			all[topic] = engine.Topic{Settings: s, Groups: slices.Clone(t.Groups)}
+		}
+	}
+	return all
 }
 
 // checkTopics returns an error if the backend does not support a setting.
@@ -67,13 +120,66 @@ func (o Options) checkTopics(l backend.Limits) error {
 	return nil
 }
 
-// topics returns o.Topics for the engine.
-func (o Options) topics() map[string]engine.Topic {
-	all := make(map[string]engine.Topic, len(o.Topics))
-	for topic, t := range o.Topics {
-		if s := t.settings(); s != (backend.TopicSettings{}) || len(t.Groups) > 0 {
-			all[topic] = engine.Topic{Settings: s, Groups: slices.Clone(t.Groups)}
+// partitions returns the numbers of partitions of o.Topics, for the engine.
+func (o Options) partitions() map[string]int {
+	all := map[string]int{}
+	for topic, settings := range o.Topics {
+		if settings.Partitions > 0 {
+			all[topic] = settings.Partitions
 		}
 	}
 	return all
+}
+
+// checkPartitions returns an error if a topic of o cannot have its partitions on b.
+func (o Options) checkPartitions(b backend.Backend) error {
+	for _, topic := range slices.Sorted(maps.Keys(o.Topics)) {
+		bad := func(reason string, err error) error {
+			return &FieldError{Field: "Options.Topics", Reason: "of " + topic + ": Partitions " + reason, Err: err}
+		}
+		n := o.Topics[topic].Partitions
+		if n < 0 || n > partition.Most {
+			return bad(fmt.Sprintf("is %d, want 1 to %d", n, partition.Most), nil)
+		}
+		if n == 0 {
+			continue
+		}
+		switch err := partition.Check(b, topic); {
+		case errors.Is(err, errors.ErrUnsupported):
+			return bad("is set, but "+err.Error(), errors.ErrUnsupported)
+		case err != nil:
+			return bad("needs a shorter name of the topic, because their topics have longer names: "+err.Error(), nil)
+		}
+	}
+	return nil
+}
+
+// partitionsOf returns the number of partitions of the topic of a subscription; 0: it has none.
+// A topic with partitions is the only one of its subscription.
+func (o Options) partitionsOf(all topics, s SubscribeOptions) (n int, err error) {
+	for topic, settings := range o.Topics {
+		if settings.Partitions == 0 || !slices.ContainsFunc(all, func(t string) bool { return pattern.Match(t, topic) }) {
+			continue
+		}
+		if all.many() {
+			return 0, &FieldError{Field: s.topicField(), Reason: topic + " has partitions, so that it needs a subscription of its own"}
+		}
+		n = settings.Partitions
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	bad := func(field, reason string) (int, error) {
+		return 0, &FieldError{Field: "SubscribeOptions." + field, Reason: reason}
+	}
+	_, after := s.Start.After()
+	switch {
+	case after:
+		return bad("Start", "is a position, but each partition has its own positions")
+	case s.Order == OrderTotal && n > 1:
+		return bad("Order", fmt.Sprintf("is OrderTotal, which needs 1 partition, and %s has %d", all, n))
+	case s.Group != EachInstance && s.Lease < partition.LeastLease:
+		return bad("Lease", fmt.Sprintf("is %v, less than %v, which partitions need", s.Lease, partition.LeastLease))
+	}
+	return n, nil
 }

@@ -2,8 +2,10 @@ package eventbus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,39 +13,75 @@ import (
 	"github.com/seed41896749/eventbus/internal/each"
 	"github.com/seed41896749/eventbus/internal/engine"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/pattern"
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// Start says where a new group begins. An existing group continues at its position.
-type Start = backend.Start
+// A Subscriber subscribes handlers to topics.
+type Subscriber interface {
+	// Subscribe makes h a member of the group o.Group of topic.
+	Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error)
+}
 
-// Values of Start. A group can also begin at a time, see [StartAt], and after a position, see
-// [backend.StartAfter].
-const (
-	StartEarliest Start = ""       // with the oldest event kept
-	StartLatest   Start = "latest" // with the first event published after Subscribe has returned
-)
+// A ManualSubscriber is a [Subscriber] for programs that settle events themselves.
+type ManualSubscriber interface {
+	// SubscribeManual is like Subscribe, but the program settles each [ManualDelivery].
+	SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error)
+}
 
-// DiscardDeadLetters, as SubscribeOptions.DeadLetter, discards events that fail for good:
-// each is acknowledged, counted as discarded and reported to the observer.
-const DiscardDeadLetters = "(discard)"
-
-// StartAt returns the Start of a group that begins with the first event stored at t or later, by the
-// clock of the broker; see [backend.StartAt].
-func StartAt(t time.Time) Start { return backend.StartAt(t) }
-
-// EachInstance, as SubscribeOptions.Group, gives the subscription a group of its own. So every
-// instance of a program gets every event, at least once while it lives, with retries and the
-// order of keys as ever. By default it begins with the next event (StartLatest), and discards an
-// event that fails for good.
+// Subscribe makes h a member of the group o.Group. Each event of topic is delivered to one
+// member of each group. Subscribe returns when the group exists, so a group with
+// StartLatest gets the next event published. ctx bounds the call. The contexts of handlers
+// have its values, but do not end with it. Subscribe itself does not retry, but a running
+// subscription retries after temporary failures. If the backend can declare topics,
+// Subscribe declares the dead-letter topic, and fails if this program may not write to it.
 //
-// The group ends with the subscription, and nothing is kept for it. After a crash the broker
-// holds events back for it for ten leases at most. A backend that does not state
-// backend.Limits.Ephemeral keeps the group after a crash, until an operator deletes it. The
-// name of the group, for Subscription.Group and Delivery.Group, is random and begins with "each-".
-const EachInstance = each.Group
+// A subscription may have many topics: topic is a pattern, or empty with several names and
+// patterns in o.Topics. In a pattern the part "*" matches one part of a name, and a last part ">"
+// one or more: "orders.*" matches "orders.eu", and "orders.>" also "orders.eu.north". A wildcard
+// matches no part "dlq", "later", "lifecycle", "replies" or "partitions" that the bus has appended to a name, but a
+// pattern may name them. Delivery.Topic says which topic an event came from. The handlers and all limits
+// of o are shared by the topics. Each topic has its own order and dead-letter topic. A topic that
+// fails does not hold up the others.
+//
+// Subscribe attaches to the topics that exist. A topic that appears later is found within two
+// seconds, with its first event, also with StartLatest. A topic of a pattern that is deleted
+// leaves the subscription, and the observer's hook Noticed tells of it. If the backend is no
+// backend.Admin, Subscribe refuses patterns with a *FieldError that matches
+// errors.ErrUnsupported. If a topic of a pattern cannot be attached, the subscription is
+// observer.Degraded and tries again. Some backends let a bounded number of topics wait for events
+// at the same time (Limits.Receivers). Then an event may wait about a second in a topic that had
+// no events before it.
+func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
+	if h == nil {
+		return nil, &FieldError{Field: "handler", Reason: "is nil"}
+	}
+	mode, err := o.Ack.mode()
+	if err != nil {
+		return nil, err
+	}
+	return b.subscribe(ctx, member{topic: topic, o: o, mode: mode, h: h})
+}
 
-const deadLetterSuffix = ".dlq"
+// SubscribeManual is like Subscribe for a program that settles events itself.
+// Options.Middleware wraps the call of h. A middleware may replace the context, and may pass
+// on a copy of the Delivery; if it passes on a new one, the event fails without a call of h.
+// SubscribeOptions.Ack must be AckOnSuccess.
+func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error) {
+	if h == nil {
+		return nil, &FieldError{Field: "handler", Reason: "is nil"}
+	}
+	if o.Ack != AckOnSuccess {
+		return nil, &FieldError{Field: "SubscribeOptions.Ack", Reason: "is set, but SubscribeManual leaves settling to the program"}
+	}
+	return b.subscribe(ctx, member{topic: topic, o: o, mode: engine.Manual, h: func(ctx context.Context, d *Delivery) error {
+		if d.run == nil {
+			return errNewDelivery
+		}
+		return h(ctx, &ManualDelivery{Delivery: d, run: d.run})
+	}})
+}
 
 // SubscribeOptions are the settings of a subscription. Group is required; any other zero
 // field means its default.
@@ -139,40 +177,6 @@ type SubscribeOptions struct {
 	batch        int  // Batch.MaxSize, set by Batch.Options; zero: single events
 }
 
-// Subscribe makes h a member of the group o.Group. Each event of topic is delivered to one
-// member of each group. Subscribe returns when the group exists, so a group with
-// StartLatest gets the next event published. ctx bounds the call. The contexts of handlers
-// have its values, but do not end with it. Subscribe itself does not retry, but a running
-// subscription retries after temporary failures. If the backend can declare topics,
-// Subscribe declares the dead-letter topic, and fails if this program may not write to it.
-//
-// A subscription may have many topics: topic is a pattern, or empty with several names and
-// patterns in o.Topics. In a pattern the part "*" matches one part of a name, and a last part ">"
-// one or more: "orders.*" matches "orders.eu", and "orders.>" also "orders.eu.north". A wildcard
-// matches no part "dlq", "later", "lifecycle", "replies" or "partitions" that the bus has appended to a name, but a
-// pattern may name them. Delivery.Topic says which topic an event came from. The handlers and all limits
-// of o are shared by the topics. Each topic has its own order and dead-letter topic. A topic that
-// fails does not hold up the others.
-//
-// Subscribe attaches to the topics that exist. A topic that appears later is found within two
-// seconds, with its first event, also with StartLatest. A topic of a pattern that is deleted
-// leaves the subscription, and the observer's hook Noticed tells of it. If the backend is no
-// backend.Admin, Subscribe refuses patterns with a *FieldError that matches
-// errors.ErrUnsupported. If a topic of a pattern cannot be attached, the subscription is
-// observer.Degraded and tries again. Some backends let a bounded number of topics wait for events
-// at the same time (Limits.Receivers). Then an event may wait about a second in a topic that had
-// no events before it.
-func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
-	if h == nil {
-		return nil, &FieldError{Field: "handler", Reason: "is nil"}
-	}
-	mode, err := o.Ack.mode()
-	if err != nil {
-		return nil, err
-	}
-	return b.subscribe(ctx, member{topic: topic, o: o, mode: mode, h: h})
-}
-
 // Effective returns o with the default in each zero field, as Subscribe uses it for topic
 // on a bus with zero Options. With many topics DeadLetter may remain empty, because each topic
 // has its own. The error is the *FieldError with which Subscribe refuses o.
@@ -186,6 +190,101 @@ func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
 		err = o.check(topics)
 	}
 	return o, err
+}
+
+// Start says where a new group begins. An existing group continues at its position.
+type Start = backend.Start
+
+// Values of Start. A group can also begin at a time, see [StartAt], and after a position, see
+// [backend.StartAfter].
+const (
+	StartEarliest Start = ""       // with the oldest event kept
+	StartLatest   Start = "latest" // with the first event published after Subscribe has returned
+)
+
+// StartAt returns the Start of a group that begins with the first event stored at t or later, by the
+// clock of the broker; see [backend.StartAt].
+func StartAt(t time.Time) Start { return backend.StartAt(t) }
+
+// EachInstance, as SubscribeOptions.Group, gives the subscription a group of its own. So every
+// instance of a program gets every event, at least once while it lives, with retries and the
+// order of keys as ever. By default it begins with the next event (StartLatest), and discards an
+// event that fails for good.
+//
+// The group ends with the subscription, and nothing is kept for it. After a crash the broker
+// holds events back for it for ten leases at most. A backend that does not state
+// backend.Limits.Ephemeral keeps the group after a crash, until an operator deletes it. The
+// name of the group, for Subscription.Group and Delivery.Group, is random and begins with "each-".
+const EachInstance = each.Group
+
+// DiscardDeadLetters, as SubscribeOptions.DeadLetter, discards events that fail for good:
+// each is acknowledged, counted as discarded and reported to the observer.
+const DiscardDeadLetters = "(discard)"
+
+// AckMode says when an event is acknowledged.
+type AckMode uint8
+
+const (
+	// AckOnSuccess acknowledges an event when its handler has returned nil: at least once.
+	AckOnSuccess AckMode = iota
+
+	// AckOnReceive acknowledges an event just before its handler runs: at most once. The
+	// handler runs only if the acknowledgement is confirmed within the lease. An event
+	// whose handler fails is counted as discarded, unless DeadLetterOnReceive is set.
+	AckOnReceive
+)
+
+// String returns the word for a in a configuration file, such as "on-success".
+func (a AckMode) String() string { return word(a, "on-success", "on-receive") }
+
+// Order says which events wait for other events, within one member of a group. In a topic with
+// partitions (TopicOptions.Partitions) the order holds in the whole group.
+type Order uint8
+
+const (
+	// OrderByKey handles events of one Key one after another, retries included: while an
+	// event waits for its retry, later events of its key wait too. Events without a key
+	// wait for no other event.
+	OrderByKey Order = iota
+
+	// Unordered makes no event wait for another event.
+	Unordered
+
+	// OrderTotal handles one event after another, retries included. Concurrency must be 1.
+	// A topic with partitions must have one.
+	OrderTotal
+)
+
+// String returns the word for o in a configuration file, such as "by-key".
+func (o Order) String() string { return word(o, "by-key", "none", "total") }
+
+// OnFailure says how later events of a key are handled after an event of the key has
+// failed for good and become a dead letter.
+type OnFailure uint8
+
+const (
+	// Skip handles later events of the key as before. They do not wait until the dead
+	// letter of the failed event is stored.
+	Skip OnFailure = iota
+
+	// FailAll sends the later events of the key that reach this member to the dead-letter
+	// topic too, in order and without a run, until the program calls
+	// [Subscription.ReleaseKey]. Each event is counted and reported as dead-lettered, with the
+	// reason "key-failed". The member has the failed keys in memory: a restart forgets them. In a
+	// topic with partitions they are stored, except with EachInstance, and the next owner of the
+	// partition knows them: the first 1,000 of each partition.
+	FailAll
+)
+
+// String returns the word for f in a configuration file, such as "fail-all".
+func (f OnFailure) String() string { return word(f, "skip", "fail-all") }
+
+// word returns the word for v, whose values are numbers from 0.
+func word[T ~uint8](v T, words ...string) string {
+	if int(v) < len(words) {
+		return words[v]
+	}
+	return strconv.Itoa(int(v))
 }
 
 func (o SubscribeOptions) withDefaults(topics topics) (SubscribeOptions, error) {
@@ -217,6 +316,8 @@ func (o SubscribeOptions) withDefaults(topics topics) (SubscribeOptions, error) 
 	}
 	return o, nil
 }
+
+const deadLetterSuffix = ".dlq"
 
 func (o SubscribeOptions) check(topics topics) error {
 	bad := func(field, reason string) error {
@@ -279,6 +380,167 @@ func (o SubscribeOptions) check(topics topics) error {
 // minLease is the shortest Lease. It leaves time to extend the lease on any broker.
 const minLease = 100 * time.Millisecond
 
+// topics are the names and patterns of the topics of a subscription, at least one.
+type topics []string
+
+// topics returns the topics that topic, the argument of Subscribe, and o.Topics give.
+func (o SubscribeOptions) topics(topic string) (topics, error) {
+	all, field := topics{topic}, o.topicField()
+	if len(o.Topics) > 0 {
+		all = slices.Clone(o.Topics)
+		if topic != "" {
+			return nil, &FieldError{Field: field, Reason: "is set, but the topic is given too: " + topic}
+		}
+	}
+	for i, t := range all {
+		if err := pattern.Check(t); err != nil {
+			return nil, &FieldError{Field: field, Reason: err.Error()}
+		}
+		if partition.Reserved(t) {
+			return nil, &FieldError{Field: field, Reason: t + " is a name that the bus uses for the partitions of a topic"}
+		}
+		if slices.Contains(all[:i], t) {
+			return nil, &FieldError{Field: field, Reason: fmt.Sprintf("has %q twice", t)}
+		}
+	}
+	return all, nil
+}
+
+// topicField returns the name of the field that gives the topics.
+func (o SubscribeOptions) topicField() string {
+	if len(o.Topics) > 0 {
+		return "SubscribeOptions.Topics"
+	}
+	return "topic"
+}
+
+// many reports whether a subscription may have more than one topic.
+func (t topics) many() bool { return len(t) > 1 || pattern.Is(t[0]) }
+
+func (t topics) String() string { return strings.Join(t, ",") }
+
+// overlap reports whether a topic may be in both t and other.
+func (t topics) overlap(other topics) bool {
+	return slices.ContainsFunc(t, func(x string) bool {
+		return slices.ContainsFunc(other, func(y string) bool { return pattern.Overlap(x, y) })
+	})
+}
+
+// refuses returns why name cannot be the dead-letter topic of t; "": it can. An empty name means
+// that each topic has its own.
+func (t topics) refuses(name string) (reason string) {
+	if name == "" && t.many() {
+		for _, topic := range t {
+			if err := pattern.Check(topic + deadLetterSuffix); err != nil && !pattern.Is(topic) {
+				return err.Error()
+			}
+		}
+		return ""
+	}
+	if err := backend.CheckName(name); err != nil {
+		return err.Error()
+	}
+	for _, topic := range t {
+		switch {
+		case topic == name && !t.many():
+			return "is the topic itself"
+		case pattern.Match(topic, name):
+			return fmt.Sprintf("is %s, which is one of the topics, %v", name, t)
+		}
+	}
+	return ""
+}
+
+// subscribe adds m to its group, unless the group has a member of another kind on this bus.
+func (b *Bus) subscribe(ctx context.Context, m member) (*Subscription, error) {
+	if m.o.kind == (kind{}) || m.o.Group == EachInstance {
+		return m.addTo(ctx, b)
+	}
+	topics, err := m.o.topics(m.topic)
+	if err != nil {
+		return nil, err
+	}
+	typed, err := b.kinds.add(topics, m.o.Group, m.o.kind)
+	if err != nil {
+		return nil, err
+	}
+	s, err := m.addTo(ctx, b)
+	b.kinds.began(typed, s)
+	return s, err
+}
+
+// A member is a member of a group that is about to be added.
+type member struct {
+	topic string
+	o     SubscribeOptions
+	mode  engine.Mode
+	h     Handler      // of single events
+	batch Batch        // valid if calls is set
+	calls BatchHandler // nil: h handles single events
+}
+
+// addTo adds m to its group. Options.Middleware wraps its handler.
+func (m member) addTo(ctx context.Context, b *Bus) (*Subscription, error) {
+	c, err := m.config(b)
+	if err != nil {
+		return nil, err
+	}
+	o := m.o
+	if m.calls != nil {
+		c.Batch, err = b.options.batches(m)
+	} else {
+		c.Handle, err = b.options.singles(m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.engine.Subscribe(ctx, c)
+	if errors.Is(err, engine.ErrNeedsExtender) {
+		return nil, &FieldError{
+			Field: "SubscribeOptions.Timeout", Err: errors.ErrUnsupported,
+			Reason: fmt.Sprintf("with Batch.MaxWait must be less than Lease, %v: %v", o.Lease, engine.ErrNeedsExtender),
+		}
+	}
+	if errors.Is(err, engine.ErrNeedsAdmin) {
+		return nil, &FieldError{Field: m.o.topicField(), Reason: "has a pattern, but the backend cannot list topics", Err: errors.ErrUnsupported}
+	}
+	if err != nil {
+		return nil, &Error{Op: "subscribe", Topic: c.Topic, Group: o.Group, Err: err}
+	}
+	return &Subscription{s: s}, nil
+}
+
+// config sets the defaults of m, and returns its configuration without a handler.
+func (m *member) config(b *Bus) (c engine.Config, err error) {
+	topics, err := m.o.topics(m.topic)
+	if err != nil {
+		return c, err
+	}
+	setDefault(&m.o.Timeout, b.options.Timeout)
+	o, err := m.o.Effective(m.topic)
+	if err == nil {
+		err = o.Retry.checkRules(b.options.ErrorClasses)
+	}
+	if err != nil {
+		return c, err
+	}
+	n, err := b.options.partitionsOf(topics, o)
+	if err != nil {
+		return c, err
+	}
+	ephemeral := o.Group == EachInstance
+	if ephemeral {
+		o.Group = each.New()
+	}
+	m.o = o
+	c = o.config(topics, m.mode, b.options.ErrorClasses, b.engine.Guard)
+	c.Ephemeral, c.Options = ephemeral, o
+	if n > 0 {
+		c.Divide(n)
+	}
+	return c, nil
+}
+
 func (o SubscribeOptions) config(topics topics, mode engine.Mode, classes []ErrorClass, guard func(limiter.Limiter) limiter.Limiter) engine.Config {
 	c := engine.Config{
 		Topic: strings.Join(topics, ","), Topics: topics, Group: o.Group, Mode: mode, Start: o.Start,
@@ -311,4 +573,58 @@ func (o SubscribeOptions) config(topics topics, mode engine.Mode, classes []Erro
 		c.Limiter = limiter.All(c.Limiter, guard(o.Limiter))
 	}
 	return c
+}
+
+// mode returns the engine.Mode that corresponds to a.
+func (a AckMode) mode() (engine.Mode, error) {
+	switch a {
+	case AckOnSuccess:
+		return engine.OnSuccess, nil
+	case AckOnReceive:
+		return engine.OnReceive, nil
+	}
+	return 0, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is no AckMode", a)}
+}
+
+// singles returns the handler of single events for the engine.
+func (o Options) singles(m member) (func(context.Context, *engine.Run) error, error) {
+	h, err := o.wrap(func(ctx context.Context, d *Delivery) error {
+		if err := d.expired(m.o.DeadLetterExpired); err != nil { // while middleware waited
+			return err
+		}
+		return m.h(ctx, d)
+	})
+	return func(ctx context.Context, run *engine.Run) error {
+		d, err := m.deliver(run)
+		if err != nil {
+			return err
+		}
+		return h(ctx, d)
+	}, err
+}
+
+// deliver returns the Delivery of a run, or an error if the event has expired.
+func (m *member) deliver(run *engine.Run) (*Delivery, error) {
+	d := delivery(m.o.Group, run.Hold())
+	if d.Manual = m.mode == engine.Manual; d.Manual {
+		d.run = run
+	}
+	if d.TTL > 0 {
+		if at := expiry(&run.Delivery().Message); time.Now().After(at) {
+			return nil, engine.Expired(at, m.o.DeadLetterExpired)
+		}
+	}
+	d.MaxAttempts = m.attempts(d)
+	return d, nil
+}
+
+// attempts returns the MaxAttempts of d.
+func (m *member) attempts(d *Delivery) int {
+	switch {
+	case m.mode == engine.OnReceive:
+		return 1
+	case d.Retry != nil && d.Retry.MaxAttempts != 0:
+		return max(d.Retry.MaxAttempts, 0)
+	}
+	return max(m.o.Retry.MaxAttempts, 0)
 }

@@ -1,11 +1,9 @@
 package eventbus
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -37,29 +35,16 @@ func (s *Subscription) Options() SubscribeOptions {
 	return o
 }
 
-// Pause stops the reading of events until Resume. It does not wait: events already held are
-// still handled.
-func (s *Subscription) Pause() { s.s.Pause() }
-
-// Resume ends a Pause.
-func (s *Subscription) Resume() { s.s.Resume() }
-
-// Draining returns a channel that is closed when a Drain or a Shutdown has begun. A program
-// that settles events itself, see [Bus.SubscribeManual], then hands over events by Nack with
-// [Snooze]. Otherwise the drain waits for these events.
-func (s *Subscription) Draining() <-chan struct{} { return s.s.Draining() }
-
-// FailedKeys lists the keys whose later events go to the dead-letter topic, sorted; see
-// [FailAll]. With OrderTotal the only key is "". With many topics, they are the keys of all of
-// them.
-func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
-
-// ReleaseKey ends the effect of [FailAll] on key: the handler gets later events of key
-// again, of every topic. It reports whether key was one of FailedKeys. In a topic with partitions
-// only the owner of the key's partition has the key. ReleaseKey then waits until the key is removed
-// from the broker, for ten seconds at most. If that fails, the observer is told
-// (Observer.Failed), and the next owner has the key again.
-func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
+// Partitions returns the numbers of the partitions that this member owns now, sorted: it alone in
+// its group gets their events. It returns nil if the topic has no partitions, and with
+// EachInstance, because such a member has all of them and shares none. A member that waits for a
+// share has an empty slice, which is not nil.
+//
+// The members of a group share the partitions of their topic: of M members each owns at most
+// P/M, rounded up. When members come and go, partitions move. A member that gives one back
+// first ends its runs of this partition. After a crash, the partitions of the member move when
+// SubscribeOptions.Lease has passed. The observer's hook PartitionMoved tells of each move.
+func (s *Subscription) Partitions() []int { return s.s.Owned() }
 
 // State returns the present state of the subscription, and the error that causes it now, if
 // any.
@@ -67,6 +52,32 @@ func (s *Subscription) State() (observer.State, error) { return s.s.State() }
 
 // Counts returns the counts of this member.
 func (s *Subscription) Counts() Counts { return Counts(s.s.Counts()) }
+
+// Counts are totals of a [Subscription] since its start, and the events that it holds now.
+// They count events of this member, not of its group.
+type Counts struct {
+	Received     int64 // received messages, redeliveries included
+	Acknowledged int64 // confirmed acknowledgements, also of discarded and dead-lettered events
+	Failures     int64 // runs that failed, panics and timeouts included; a Snooze or a Drop is no failure
+	Panics       int64 // how many of Failures have panicked, or ended their goroutine
+	Timeouts     int64 // how many of Failures took longer than Timeout, also if they panicked after that
+	Snoozes      int64 // runs after which the event is redelivered because of a Snooze
+	Retried      int64 // failures after which the event is redelivered
+	DeadLettered int64 // events stored in the dead-letter topic
+	Discarded    int64 // events acknowledged without success and without a dead letter
+	LeasesLost   int64
+	Abandoned    int64 // events without a running handler that were still held when a drain ended
+
+	Held      int64 // events held now; at most SubscribeOptions.MaxInFlight
+	HeldBytes int64 // total size of the events in Held; SubscribeOptions.MaxBytes bounds it
+	Running   int64 // how many of Held have a running handler
+}
+
+// Stats asks the backend about the subscription's group, all members together. If the
+// backend cannot tell, the error matches errors.ErrUnsupported. With many topics it asks about
+// several at a time, and returns the sums: Members is the highest number of any topic, Oldest the
+// earliest time, and a number is backend.Unknown if it is unknown for one topic.
+func (s *Subscription) Stats(ctx context.Context) (backend.Stats, error) { return s.s.Stats(ctx) }
 
 // A Failing is an event that has failed and waits for another attempt.
 type Failing struct {
@@ -93,11 +104,24 @@ func (s *Subscription) Failing() (newest []Failing, total int) {
 	return newest, total
 }
 
-// Stats asks the backend about the subscription's group, all members together. If the
-// backend cannot tell, the error matches errors.ErrUnsupported. With many topics it asks about
-// several at a time, and returns the sums: Members is the highest number of any topic, Oldest the
-// earliest time, and a number is backend.Unknown if it is unknown for one topic.
-func (s *Subscription) Stats(ctx context.Context) (backend.Stats, error) { return s.s.Stats(ctx) }
+// Pause stops the reading of events until Resume. It does not wait: events already held are
+// still handled.
+func (s *Subscription) Pause() { s.s.Pause() }
+
+// Resume ends a Pause.
+func (s *Subscription) Resume() { s.s.Resume() }
+
+// FailedKeys lists the keys whose later events go to the dead-letter topic, sorted; see
+// [FailAll]. With OrderTotal the only key is "". With many topics, they are the keys of all of
+// them.
+func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
+
+// ReleaseKey ends the effect of [FailAll] on key: the handler gets later events of key
+// again, of every topic. It reports whether key was one of FailedKeys. In a topic with partitions
+// only the owner of the key's partition has the key. ReleaseKey then waits until the key is removed
+// from the broker, for ten seconds at most. If that fails, the observer is told
+// (Observer.Failed), and the next owner has the key again.
+func (s *Subscription) ReleaseKey(key string) bool { return s.s.ReleaseKey(key) }
 
 // SetConcurrency changes how many handlers may run at the same time, between
 // SubscribeOptions.Concurrency and MaxConcurrency; for another n it returns a *FieldError. More
@@ -134,6 +158,11 @@ func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
 // or by Bus.Shutdown.
 func (s *Subscription) Err() error { return s.s.Err() }
 
+// Draining returns a channel that is closed when a Drain or a Shutdown has begun. A program
+// that settles events itself, see [Bus.SubscribeManual], then hands over events by Nack with
+// [Snooze]. Otherwise the drain waits for these events.
+func (s *Subscription) Draining() <-chan struct{} { return s.s.Draining() }
+
 // Drain ends this subscription alone, as [Bus.Shutdown] ends all of them. A later call
 // waits for the first one. If ctx of any call ends, Drain cancels the handlers. With the
 // context of a running handler of this subscription it returns ErrInHandler at once.
@@ -146,39 +175,4 @@ func (s *Subscription) Drain(ctx context.Context) error {
 		return drainError(nil, err)
 	}
 	return drainError([]engine.Abandoned{left}, err)
-}
-
-// Counts are totals of a [Subscription] since its start, and the events that it holds now.
-// They count events of this member, not of its group.
-type Counts struct {
-	Received     int64 // received messages, redeliveries included
-	Acknowledged int64 // confirmed acknowledgements, also of discarded and dead-lettered events
-	Failures     int64 // runs that failed, panics and timeouts included; a Snooze or a Drop is no failure
-	Panics       int64 // how many of Failures have panicked, or ended their goroutine
-	Timeouts     int64 // how many of Failures took longer than Timeout, also if they panicked after that
-	Snoozes      int64 // runs after which the event is redelivered because of a Snooze
-	Retried      int64 // failures after which the event is redelivered
-	DeadLettered int64 // events stored in the dead-letter topic
-	Discarded    int64 // events acknowledged without success and without a dead letter
-	LeasesLost   int64
-	Abandoned    int64 // events without a running handler that were still held when a drain ended
-
-	Held      int64 // events held now; at most SubscribeOptions.MaxInFlight
-	HeldBytes int64 // total size of the events in Held; SubscribeOptions.MaxBytes bounds it
-	Running   int64 // how many of Held have a running handler
-}
-
-// Subscriptions lists the subscriptions, sorted by topic and group. A subscription leaves the
-// list when its Drain has ended. After a call of Shutdown the list is empty, also while
-// subscriptions drain.
-func (b *Bus) Subscriptions() []*Subscription {
-	list := b.engine.Subscriptions()
-	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {
-		return cmp.Or(strings.Compare(x.Topic, y.Topic), strings.Compare(x.Group, y.Group))
-	})
-	subscriptions := make([]*Subscription, len(list))
-	for i, s := range list {
-		subscriptions[i] = &Subscription{s: s}
-	}
-	return subscriptions
 }

@@ -3,6 +3,10 @@ package eventbus
 import (
 	"context"
 	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/seed41896749/eventbus/codec"
 	"github.com/seed41896749/eventbus/internal/engine"
@@ -22,13 +26,6 @@ type Topic[T any] struct {
 	Unknown Handler
 }
 
-func (t Topic[T]) codec() codec.Codec {
-	if t.Codec == nil {
-		return codec.JSON{}
-	}
-	return t.Codec
-}
-
 // Event returns an event that carries v: it has Type, Key, ContentType and Payload.
 func (t Topic[T]) Event(v T) (*Event, error) {
 	c := t.codec()
@@ -41,6 +38,18 @@ func (t Topic[T]) Event(v T) (*Event, error) {
 		e.Key = t.Key(v)
 	}
 	return e, nil
+}
+
+// Decode returns the value that e carries. It fails if the payload cannot be decoded, or
+// if e has another Type or a ContentType that the codec does not read: see [codec.Decode].
+func (t Topic[T]) Decode(e *Event) (v T, err error) {
+	if t.isUnknown(e) {
+		return v, t.errType(e)
+	}
+	if err := codec.Decode(t.codec(), e.ContentType, e.Payload, &v); err != nil {
+		return v, fmt.Errorf("eventbus: decode from %s: %w", t.Name, err)
+	}
+	return v, nil
 }
 
 // Publish encodes vs as events of topic t, and publishes them in one call of p.Publish. If
@@ -62,17 +71,22 @@ func (t Topic[T]) PublishReceipts(ctx context.Context, p ReceiptPublisher, vs ..
 	return p.PublishReceipts(ctx, t.Name, events...)
 }
 
-// events returns the events of vs, see Event.
-func (t Topic[T]) events(vs []T) ([]*Event, error) {
-	events := make([]*Event, len(vs))
-	for i, v := range vs {
-		e, err := t.Event(v)
-		if err != nil {
-			return nil, err
-		}
-		events[i] = e
+// PublishAt encodes vs as events of topic t, and schedules them in one call of s.PublishAt.
+func (t Topic[T]) PublishAt(ctx context.Context, s Scheduler, at time.Time, vs ...T) error {
+	events, err := t.events(vs)
+	if err != nil {
+		return err
 	}
-	return events, nil
+	return s.PublishAt(ctx, t.Name, at, events...)
+}
+
+// PublishIn is like [Topic.PublishAt], but calls s.PublishIn.
+func (t Topic[T]) PublishIn(ctx context.Context, s Scheduler, in time.Duration, vs ...T) error {
+	events, err := t.events(vs)
+	if err != nil {
+		return err
+	}
+	return s.PublishIn(ctx, t.Name, in, events...)
 }
 
 // Subscribe makes h a member of the group o.Group, as [Bus.Subscribe] does with
@@ -173,6 +187,32 @@ func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Deliver
 	}
 }
 
+// DiscardUnknown is a [Handler] for Topic.Unknown, and for the fallback of [ByType]. It asks
+// the bus to acknowledge the event and count it as discarded, with ReasonUnknownType.
+func DiscardUnknown(_ context.Context, d *Delivery) error {
+	return engine.Discard(ReasonUnknownType, fmt.Errorf("eventbus: event of the unknown type %q in %s", d.Type, d.Topic))
+}
+
+func (t Topic[T]) codec() codec.Codec {
+	if t.Codec == nil {
+		return codec.JSON{}
+	}
+	return t.Codec
+}
+
+// events returns the events of vs, see Event.
+func (t Topic[T]) events(vs []T) ([]*Event, error) {
+	events := make([]*Event, len(vs))
+	for i, v := range vs {
+		e, err := t.Event(v)
+		if err != nil {
+			return nil, err
+		}
+		events[i] = e
+	}
+	return events, nil
+}
+
 func (t Topic[T]) isUnknown(e *Event) bool { return t.Type != "" && e.Type != t.Type }
 
 // unknown handles an event of another type.
@@ -187,20 +227,67 @@ func (t Topic[T]) errType(e *Event) error {
 	return engine.Named(ReasonUnknownType, fmt.Errorf("eventbus: event of type %q in %s, want %q", e.Type, t.Name, t.Type))
 }
 
-// DiscardUnknown is a [Handler] for Topic.Unknown, and for the fallback of [ByType]. It asks
-// the bus to acknowledge the event and count it as discarded, with ReasonUnknownType.
-func DiscardUnknown(_ context.Context, d *Delivery) error {
-	return engine.Discard(ReasonUnknownType, fmt.Errorf("eventbus: event of the unknown type %q in %s", d.Type, d.Topic))
+// A kind says which events a member of a group handles, if a [Topic] has added the member.
+type kind struct {
+	value reflect.Type // nil: the member may handle any event
+	typ   string       // Topic.Type
 }
 
-// Decode returns the value that e carries. It fails if the payload cannot be decoded, or
-// if e has another Type or a ContentType that the codec does not read: see [codec.Decode].
-func (t Topic[T]) Decode(e *Event) (v T, err error) {
-	if t.isUnknown(e) {
-		return v, t.errType(e)
+func kindOf[T any](t Topic[T]) kind { return kind{reflect.TypeFor[T](), t.Type} }
+
+func (k kind) String() string {
+	if k.typ == "" {
+		return k.value.String()
 	}
-	if err := codec.Decode(t.codec(), e.ContentType, e.Payload, &v); err != nil {
-		return v, fmt.Errorf("eventbus: decode from %s: %w", t.Name, err)
+	return fmt.Sprintf("%v of type %q", k.value, k.typ)
+}
+
+// kinds has the members of groups that have a kind. Its methods are safe for concurrent use.
+type kinds struct {
+	mu      sync.Mutex
+	members []*typedMember
+}
+
+type typedMember struct {
+	topics topics
+	group  string
+	kind   kind
+	done   <-chan struct{} // closed when the subscription has ended; nil while it begins
+}
+
+// add adds a member, unless its group has a member of another kind for a topic of both.
+func (k *kinds) add(topics topics, group string, of kind) (*typedMember, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.members = slices.DeleteFunc(k.members, (*typedMember).ended)
+	for _, m := range k.members {
+		if m.topics.overlap(topics) && m.group == group && m.kind != of {
+			return nil, &FieldError{Field: "SubscribeOptions.Group", Reason: fmt.Sprintf(
+				"is %q, whose member on this bus handles %v in %s, not %v: a group shares its events among all members; subscribe once with ByType, or give each type a group",
+				group, m.kind, topics, of)}
+		}
 	}
-	return v, nil
+	m := &typedMember{topics: topics, group: group, kind: of}
+	k.members = append(k.members, m)
+	return m, nil
+}
+
+func (m *typedMember) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// began records the subscription of m. If s is nil, the subscription failed, and m is removed.
+func (k *kinds) began(m *typedMember, s *Subscription) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s != nil {
+		m.done = s.Done()
+		return
+	}
+	k.members = slices.DeleteFunc(k.members, func(other *typedMember) bool { return other == m })
 }

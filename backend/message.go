@@ -2,7 +2,6 @@ package backend
 
 import (
 	"cmp"
-	"time"
 )
 
 // A Message is an event in the form in which a broker stores it.
@@ -94,13 +93,6 @@ func Lend(ds []Delivery) []*Delivery {
 		lent[i] = &ds[i]
 	}
 	return lent
-}
-
-// A Delayed is a delivery that [Delayer].Delay gives back.
-type Delayed struct {
-	Delivery
-	For    time.Duration // time until the message is due again; zero or less: immediately
-	Refund bool          // do not count this delivery as an attempt, if [Limits].Refund
 }
 
 // A Header is one name and its value.
