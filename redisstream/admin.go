@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -23,28 +24,6 @@ var (
 	_ backend.Admin      = (*Backend)(nil)
 	_ backend.Settler    = (*Backend)(nil)
 )
-
-// Ping implements [backend.Pinger].
-func (b *Backend) Ping(ctx context.Context) error {
-	return b.failure("ping", "", b.command(ctx, "ping").err)
-}
-
-// Now implements [backend.Clocker]. It asks the server that has the stream, or would have it.
-func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
-	c := b.run(ctx, clockScript, []string{b.streamKey(topic)})
-	c.arrayOf(2)
-	seconds, micros := c.bulk(), c.bulk()
-	err := c.end()
-	if err != nil {
-		return time.Time{}, b.failure("clock", topic, err)
-	}
-	s, err := strconv.ParseInt(string(seconds), 10, 64)
-	us, err2 := strconv.ParseInt(string(micros), 10, 64)
-	if err := cmp.Or(err, err2); err != nil {
-		return time.Time{}, b.failure("clock", topic, fmt.Errorf("%w: %w", errMalformed, err))
-	}
-	return time.Unix(s, us*int64(time.Microsecond)), nil
-}
 
 // exists returns ErrGone if the topic with this stream does not exist.
 func (b *broker) exists(ctx context.Context, stream string) error {
@@ -263,4 +242,58 @@ func (b *Backend) Settled(ctx context.Context, topic, group string, positions []
 		}
 	}
 	return settled, b.failure("ask what is settled in", topic+"/"+group, err)
+}
+
+var _ backend.Pauser = (*Backend)(nil)
+
+// Pause implements [backend.Pauser]. The pause of a group is a key, with a text in the form of
+// a URL query, such as since=1795255882779698&by=ada&why=INC-7. The key expires at the end of the
+// pause. Members see it at the next run of take.lua, within half a second. Resume and the
+// end of a pause are seen by the next Receive.
+func (b *Backend) Pause(ctx context.Context, topic, group string, p backend.Pause) error {
+	if err := p.Check(); err != nil {
+		return b.failure("pause", topic+"/"+group, err)
+	}
+	text, until := url.Values{"by": {p.By}, "why": {p.Why}}, int64(0)
+	if !p.Until.IsZero() {
+		text.Set("until", p.Until.UTC().Format(time.RFC3339Nano))
+		until = max(p.Until.Add(time.Millisecond-time.Nanosecond).UnixMilli(), 1) // rounded up
+	}
+	_, err := b.pause(ctx, pauseKeys(b.streamKey(topic), group), group, "begin", until, text.Encode())
+	return b.failure("pause", topic+"/"+group, err)
+}
+
+// Resume implements [backend.Pauser].
+func (b *Backend) Resume(ctx context.Context, topic, group string) error {
+	_, err := b.pause(ctx, pauseKeys(b.streamKey(topic), group), group, "end")
+	return b.failure("resume", topic+"/"+group, err)
+}
+
+// Paused implements [backend.Pauser].
+func (b *Backend) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
+	text, err := b.pause(ctx, pauseKeys(b.streamKey(topic), group), group, "ask")
+	return readPause(text), b.failure("ask for the pause of", topic+"/"+group, err)
+}
+
+func pauseKeys(stream, group string) []string {
+	return []string{stream, pauseKey(delayedKey(stream, group))}
+}
+
+// pause runs pause.lua, and returns the text of the present pause.
+func (b *broker) pause(ctx context.Context, keys []string, args ...any) (text []byte, err error) {
+	c := b.run(ctx, pauseScript, keys, args...)
+	text = c.bulk()
+	return text, c.err
+}
+
+// readPause reads the text of a pause. An empty text is no pause.
+func readPause(text []byte) (p backend.Pause) {
+	values, err := url.ParseQuery(string(text))
+	if err != nil || len(text) == 0 {
+		return p
+	}
+	micros, _ := strconv.ParseInt(values.Get("since"), 10, 64)
+	p = backend.Pause{Since: time.UnixMicro(micros), By: values.Get("by"), Why: values.Get("why")}
+	p.Until, _ = time.Parse(time.RFC3339Nano, values.Get("until"))
+	return p
 }

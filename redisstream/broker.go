@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 	"github.com/seed41896749/eventbus/internal/pool"
 )
 
@@ -216,4 +215,23 @@ func (b *broker) prune() {
 func (b *broker) sound(node *redis.Client) bool {
 	flag, has := b.detours.Load(node)
 	return has && flag.(*atomic.Bool).Load()
+}
+
+// eachServer calls f for all servers at the same time. It returns the error of each.
+func (b *broker) eachServer(ctx context.Context, f func(context.Context, *redis.Client) error) (nodes []*redis.Client, errs []error, err error) {
+	err = b.with(ctx, func(w *wire) error {
+		return w.do(ctx, func(ctx context.Context) (err error) {
+			if nodes, err = b.masterNodes(ctx); err != nil {
+				return err
+			}
+			errs = make([]error, len(nodes))
+			var asked sync.WaitGroup
+			for i, node := range nodes {
+				asked.Go(func() { errs[i] = f(ctx, node) })
+			}
+			asked.Wait()
+			return nil
+		})
+	})
+	return nodes, errs, err
 }

@@ -3,12 +3,13 @@ package redisstream
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
-
 	"github.com/seed41896749/eventbus/backend"
 )
 
@@ -72,25 +73,6 @@ func (b *Backend) checkServers(ctx context.Context) error {
 		return classOf(ctx, err, false)
 	}
 	return nil
-}
-
-// eachServer calls f for all servers at the same time. It returns the error of each.
-func (b *broker) eachServer(ctx context.Context, f func(context.Context, *redis.Client) error) (nodes []*redis.Client, errs []error, err error) {
-	err = b.with(ctx, func(w *wire) error {
-		return w.do(ctx, func(ctx context.Context) (err error) {
-			if nodes, err = b.masterNodes(ctx); err != nil {
-				return err
-			}
-			errs = make([]error, len(nodes))
-			var asked sync.WaitGroup
-			for i, node := range nodes {
-				asked.Go(func() { errs[i] = f(ctx, node) })
-			}
-			asked.Wait()
-			return nil
-		})
-	})
-	return nodes, errs, err
 }
 
 // inspect asks one server. It refuses a server with an unsuitable version or eviction
@@ -158,4 +140,187 @@ func (w *warnings) tell(notify func(backend.Notice)) {
 	for _, text := range fresh {
 		notify(backend.Notice{Text: "redis: " + text})
 	}
+}
+
+var _ backend.Checker = (*Backend)(nil)
+
+// Check implements [backend.Checker]. It asks each server, in Cluster each master, for INFO and one setting.
+func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
+	var mu sync.Mutex
+	var found []backend.Finding
+	nodes, errs, err := b.eachServer(ctx, func(ctx context.Context, node *redis.Client) error {
+		of, err := b.examine(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		found = append(found, of...)
+		return err
+	})
+	silent := 0
+	for i, node := range nodes {
+		if errs[i] == nil {
+			continue
+		}
+		if silent++; silent == len(nodes) {
+			err = errs[i]
+		}
+		found = append(found, backend.Finding{
+			Code: "redis-silent", Severity: backend.SeverityError, Server: b.nameOf(node),
+			Text:   "the server does not answer, so its topics cannot be used: " + errs[i].Error(),
+			Remedy: "start the server, or let the Cluster replace it",
+		})
+	}
+	if err != nil {
+		return nil, b.failure("check", "", classOf(ctx, err, false))
+	}
+	return found, nil
+}
+
+// examine returns the findings about one server.
+func (b *broker) examine(ctx context.Context, node *redis.Client) ([]backend.Finding, error) {
+	info, err := infoOf(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	found := append(settingsOf(info), stateOf(info)...)
+	if info["Persistence"]["aof_enabled"] == "1" {
+		// Many users may not ask for a setting, and servers of some providers refuse it to all.
+		if set, err := node.ConfigGet(ctx, "appendfsync").Result(); err == nil && set["appendfsync"] == "no" {
+			found = append(found, backend.Finding{
+				Code: "redis-fsync", Severity: backend.SeverityWarning,
+				Text:    "the server leaves it to the operating system when events reach the disk (appendfsync no): if the machine fails, events of the last half minute may be lost",
+				Remedy:  "set appendfsync everysec, or always",
+				Command: []string{"config", "set", "appendfsync", "everysec"},
+			})
+		}
+	}
+	return b.at(node, found), nil
+}
+
+// at adds the server to findings, and completes their commands.
+func (b *broker) at(node *redis.Client, found []backend.Finding) []backend.Finding {
+	for i := range found {
+		found[i].Server = b.nameOf(node)
+		if len(found[i].Command) > 0 {
+			found[i].Command = append(b.client(node), found[i].Command...)
+		}
+	}
+	return found
+}
+
+// nameOf returns the address of a server. A client for Sentinel does not tell it.
+func (b *broker) nameOf(node *redis.Client) string {
+	if b.sentinel {
+		return "redis, the master of the sentinels"
+	}
+	return "redis " + node.Options().Addr
+}
+
+// client returns redis-cli with the arguments for a server, without a password.
+func (b *broker) client(node *redis.Client) []string {
+	o := node.Options()
+	args := []string{"redis-cli"}
+	if o.Username != "" {
+		args = append(args, "--user", o.Username)
+	}
+	if o.TLSConfig != nil {
+		args = append(args, "--tls")
+	}
+	switch host, port, err := net.SplitHostPort(o.Addr); {
+	case b.sentinel: // the client does not tell the address
+	case err == nil:
+		args = append(args, "-h", host, "-p", port)
+	default:
+		args = append(args, "-s", o.Addr)
+	}
+	return args
+}
+
+const codeEvicts = "redis-evicts"
+
+// settingsOf returns the findings about the settings of a server. A server with an error among them is refused.
+func settingsOf(info map[string]map[string]string) (found []backend.Finding) {
+	if info == nil {
+		return []backend.Finding{{
+			Code: "redis-unseen", Severity: backend.SeverityNote,
+			Text:   "may not look at the server's settings (INFO): version, eviction and persistence are not checked",
+			Remedy: "allow the user +info",
+		}}
+	}
+	if v := info["Server"]["redis_version"]; older(v, 6, 2) {
+		found = append(found, backend.Finding{
+			Code: "redis-version", Severity: backend.SeverityError,
+			Text: "the server is Redis " + v + "; it must be 6.2 or later", Remedy: "update the server",
+		})
+	} else if corrupts(v) {
+		found = append(found, backend.Finding{
+			Code: "redis-version", Severity: backend.SeverityWarning,
+			Text:   "the server is Redis " + v + ", whose XAUTOCLAIM can corrupt its memory (CVE-2022-31144, CVE-2022-35951)",
+			Remedy: "update the server to 7.0.5 or later",
+		})
+	}
+	switch policy := info["Memory"]["maxmemory_policy"]; {
+	case policy == "noeviction" || policy == "":
+	case strings.HasPrefix(policy, "volatile-"):
+		// Streams and delays have no time to live.
+		found = append(found, backend.Finding{
+			Code: "redis-forgets", Severity: backend.SeverityWarning,
+			Text:    "the server's maxmemory-policy is " + policy + ": when its memory is full it keeps topics, but may forget IDs of Once early, and so store an event twice",
+			Remedy:  "noeviction is better",
+			Command: []string{"config", "set", "maxmemory-policy", "noeviction"},
+		})
+	default:
+		found = append(found, backend.Finding{
+			Code: codeEvicts, Severity: backend.SeverityError,
+			Text:    "the server's maxmemory-policy is " + policy + ": it would drop topics when its memory is full",
+			Remedy:  "set noeviction, or allow eviction in the options",
+			Command: []string{"config", "set", "maxmemory-policy", "noeviction"},
+		})
+	}
+	if info["Persistence"]["aof_enabled"] == "0" {
+		found = append(found, backend.Finding{
+			Code: "redis-no-aof", Severity: backend.SeverityWarning,
+			Text:    "the server has no append-only file (appendonly no): a crash loses what was stored since its last snapshot",
+			Remedy:  "set appendonly yes",
+			Command: []string{"config", "set", "appendonly", "yes"},
+		})
+	}
+	return found
+}
+
+// corrupts reports whether a version is one of 7.0.0 to 7.0.4.
+func corrupts(version string) bool {
+	last, is := strings.CutPrefix(version, "7.0.")
+	n, err := strconv.Atoi(last)
+	return is && err == nil && n < 5
+}
+
+const fullFrom = 90 // percent of maxmemory from which a server is nearly full
+
+// stateOf returns the findings about the state of a server.
+func stateOf(info map[string]map[string]string) (found []backend.Finding) {
+	used, _ := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+	if most, err := strconv.ParseInt(info["Memory"]["maxmemory"], 10, 64); err == nil && most > 0 && used >= most/100*fullFrom {
+		found = append(found, backend.Finding{
+			Code: "redis-memory", Severity: backend.SeverityWarning,
+			Text:   fmt.Sprintf("the server uses %d of the %d bytes of its maxmemory: Publish fails when it is full", used, most),
+			Remedy: "raise maxmemory, or let the groups settle their events and delete groups and topics that nobody uses",
+		})
+	}
+	if info["Replication"]["role"] == "slave" {
+		found = append(found, backend.Finding{
+			Code: "redis-replica", Severity: backend.SeverityError,
+			Text:   "the server is a replica of " + net.JoinHostPort(info["Replication"]["master_host"], info["Replication"]["master_port"]) + ": it refuses events, and may not have the newest ones",
+			Remedy: "give the URL of the master, or redis+sentinel: for a master that changes",
+		})
+	}
+	for _, one := range [][2]string{{"aof_last_write_status", "write its append-only file"}, {"rdb_last_bgsave_status", "save its snapshot"}} {
+		if s := info["Persistence"][one[0]]; s != "" && s != "ok" {
+			found = append(found, backend.Finding{
+				Code: "redis-disk", Severity: backend.SeverityError,
+				Text:   "the server could not " + one[1] + " (" + one[0] + " is " + s + "): it may refuse events, or lose them at a restart",
+				Remedy: "see the log of the server: its disk may be full, or its folder not writable",
+			})
+		}
+	}
+	return found
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/brokerurl"
 )
@@ -222,4 +222,30 @@ func (a *address) place(u *url.URL) (err error) {
 	}
 	a.client.Addrs = []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port))}
 	return err
+}
+
+// ConfigureTopic implements [backend.TopicConfigurer]. Settings are the fields of
+// [TopicOptions]: flat (true or false), flat_id, flat_key, flat_type, and flat_publish (true or
+// false).
+func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
+	var o TopicOptions
+	err := brokerurl.Table{
+		"flat":         brokerurl.Bool(&o.Flat),
+		"flat_id":      {Set: func(name string) error { o.FlatID = name; return nil }},
+		"flat_key":     {Set: func(name string) error { o.FlatKey = name; return nil }},
+		"flat_publish": brokerurl.Bool(&o.FlatPublish),
+		"flat_type":    {Set: func(name string) error { o.FlatType = name; return nil }},
+	}.Settings(settings)
+	if err == nil {
+		err = checkTopic(topic, o)
+	}
+	if _, twice := d.topics[topic]; twice && err == nil {
+		err = errors.New("the topic is configured already")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redisstream: configure %s: %w", topic, err)
+	}
+	next := Driver{topics: map[string]TopicOptions{topic: o}}
+	maps.Copy(next.topics, d.topics)
+	return next, nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
 	"github.com/seed41896749/eventbus/backend"
 )
 
@@ -104,4 +103,24 @@ func plain(text string) string {
 // server with this answer has not run the command.
 func isMoved(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) // HasErrorPrefix allocates
+}
+
+// failure adds the operation and the topic to err. After Close the error is ErrClosed.
+func (b *Backend) failure(op, topic string, err error) error {
+	return failure(b.closed.Load(), op, topic, err)
+}
+
+// failure adds the operation and the place to err. If closed is set, the error matches
+// ErrClosed. It then also matches ErrUnknownOutcome if err does, because Close may have
+// interrupted the call.
+func failure(closed bool, op, place string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if closed && errors.Is(err, backend.ErrUnknownOutcome) {
+		err = fmt.Errorf("%w: %w", backend.ErrClosed, err)
+	} else if closed {
+		err = backend.ErrClosed
+	}
+	return fmt.Errorf("redisstream: %s: %w", strings.TrimSpace(op+" "+place), err)
 }

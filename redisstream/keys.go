@@ -1,18 +1,15 @@
 package redisstream
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/slab"
 )
 
 // The keys of one topic, as docs/redis.md lists them. They share a hash tag, so that a
@@ -33,14 +30,22 @@ func (n namespace) indexKey() string { return string(n) + ":ephemeral" }
 func (n namespace) streamKey(topic string) string { return string(n) + ":{" + topic + "}" }
 
 func delayedKey(stream, group string) string { return stream + ":delayed:" + group }
-func sweepKey(delayed string) string         { return delayed + ":sweep" }
-func turnKey(key string) string              { return key + ":turn" }
-func pauseKey(delayed string) string         { return delayed + ":pause" }
-func membersKey(delayed string) string       { return delayed + ":members" }
-func instancesKey(delayed string) string     { return delayed + ":instances" }
-func trimmedKey(stream string) string        { return stream + ":trimmed" }
-func youngKey(stream string) string          { return stream + ":young" }
-func settingsKey(stream string) string       { return stream + ":settings" }
+
+func sweepKey(delayed string) string { return delayed + ":sweep" }
+
+func turnKey(key string) string { return key + ":turn" }
+
+func pauseKey(delayed string) string { return delayed + ":pause" }
+
+func membersKey(delayed string) string { return delayed + ":members" }
+
+func instancesKey(delayed string) string { return delayed + ":instances" }
+
+func trimmedKey(stream string) string { return stream + ":trimmed" }
+
+func youngKey(stream string) string { return stream + ":young" }
+
+func settingsKey(stream string) string { return stream + ":settings" }
 
 // neverKey returns a key that never exists. publish.lua uses it to test a permission.
 func neverKey(stream string) string { return stream + ":once:-" }
@@ -95,76 +100,4 @@ func ceil(d, unit time.Duration) int64 {
 		n++
 	}
 	return n
-}
-
-// A position is the id of a stream entry with leading zeros, such as
-// 01795243593723-00000000000000000000. If the first number has more than 14 digits, which
-// another program chose, a letter is before it, from a for 15 digits to f for 20. So
-// positions compare as strings. Redis accepts a position without its letter as an id.
-const (
-	milliDigits  = 14
-	serialDigits = 20
-	positionLen  = milliDigits + 1 + serialDigits // of a position without a letter
-	noPosition   = "0-0"                          // lower than the position of any message
-)
-
-// position returns the position of an id in the form that Redis writes.
-func position(mem *slab.Slab, id []byte) string {
-	const zeros = "00000000000000000000"
-	var room [1 + 2*serialDigits + 1]byte
-	millis, serial, _ := bytes.Cut(id, []byte("-"))
-	to := room[:0]
-	if more := len(millis) - milliDigits; more > 0 {
-		to = append(to, letter(more))
-	} else {
-		to = append(to, zeros[:-more]...)
-	}
-	to = append(append(to, millis...), '-')
-	to = append(to, zeros[:max(serialDigits-len(serial), 0)]...)
-	return mem.Text(append(to, serial...))
-}
-
-// letter returns the letter for a number of digits beyond 14.
-func letter(more int) byte { return 'a' - 1 + byte(more) }
-
-// entryID returns a position as Redis accepts it. It returns a pointer, because commands take
-// a *string as an argument without an allocation.
-func entryID(position *string) *string {
-	if len(*position) <= positionLen {
-		return position
-	}
-	id := strings.TrimLeft(*position, "abcdef")
-	return &id
-}
-
-// givenID returns the id of an entry whose position the caller gives: a position of this
-// backend, or an id as Redis writes it.
-func givenID(p string) (any, error) {
-	millis, serial, _ := strings.Cut(p, "-")
-	_, err := strconv.ParseUint(millis, 10, 64)
-	_, bad := strconv.ParseUint(serial, 10, 64)
-	if err == nil && bad == nil {
-		return p, nil
-	}
-	if err := checkPosition(p); err != nil {
-		return nil, err
-	}
-	return *entryID(&p), nil
-}
-
-// checkPosition returns ErrRefused if p is not a position of this backend. It accepts a long
-// id without a letter too, because earlier versions made such positions.
-func checkPosition(p string) error {
-	millis, serial, _ := strings.Cut(p, "-")
-	digits := strings.TrimLeft(millis, "abcdef")
-	more := len(digits) - milliDigits
-	ok := len(serial) == serialDigits && more >= 0 && (millis == digits || more > 0 && millis == string(letter(more))+digits)
-	for _, number := range []string{digits, serial} { // each number of an id is at most 2⁶⁴−1
-		_, err := strconv.ParseUint(number, 10, 64)
-		ok = ok && err == nil
-	}
-	if !ok {
-		return fmt.Errorf("%w: %.50q is not a position in a stream", backend.ErrRefused, p)
-	}
-	return nil
 }

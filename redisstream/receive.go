@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
 )
@@ -267,4 +268,99 @@ func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 	s.read = int64(size - left)
 	s.weight, s.largest = int(s.read)/n, max(s.largest/2, int64(largest))
 	return ds
+}
+
+// untilSweep notes whether a read waits for new messages. It returns the time until the next
+// run of take.lua, and whether a delay ends then.
+func (s *source) untilSweep(waits bool) (left time.Duration, ends bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waits = waits
+	return time.Until(s.sweep), s.ends
+}
+
+// sweepFrom sets the time of the next run of take.lua, when a run begins. A Delay during
+// the run may be too late for this run, and then makes the next run earlier by dueIn.
+func (s *source) sweepFrom(next time.Time) {
+	s.mu.Lock()
+	s.sweep, s.ends = next, false
+	s.mu.Unlock()
+}
+
+// sweepBy makes the next run of take.lua begin no later than at, when a delay may end. It
+// returns true if this made the run earlier while a read waits. The caller must then wake
+// the read at that time.
+func (s *source) sweepBy(at time.Time, ends bool) (waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !at.Before(s.sweep) {
+		return false
+	}
+	s.sweep, s.ends = at, ends
+	return s.waits
+}
+
+// dueIn makes take.lua run after d, because a delay of d begins now.
+func (s *source) dueIn(d time.Duration) {
+	if !s.sweepBy(time.Now().Add(d), true) {
+		return
+	}
+	if d <= 0 {
+		s.unblock()
+		return
+	}
+	time.AfterFunc(d, func() {
+		if left, waits := s.left(); waits && left <= 0 {
+			s.unblock()
+		}
+	})
+}
+
+// left returns the time until the next run of take.lua, and whether a read waits.
+func (s *source) left() (left time.Duration, waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Until(s.sweep), s.waits
+}
+
+// waiting returns the id of the connection to node on which a read waits. It returns 0 if
+// no read waits, or if the id is not known.
+func (s *source) waiting(node *redis.Client) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.waits || s.reader == nil {
+		return 0
+	}
+	return s.reader.id(node)
+}
+
+const unblockAgain = time.Millisecond // time until the next attempt, if the server answered that no read waits
+
+// unblock ends the wait of a read, by CLIENT UNBLOCK. An idle server ends a wait by itself up
+// to 100 ms late, because it looks at waits only when it has a command or ten times a second.
+// The server may get this request
+// before the read. It then answers that no read waits, and unblock sends the request again
+// until the read has ended. Without success the read ends by itself a little later.
+func (s *source) unblock() {
+	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // the context of the read may be done
+	defer cancel()
+	node, err := s.backend.node(ctx, s.stream)
+	if err != nil || s.waiting(node) == 0 {
+		return
+	}
+	_ = s.backend.with(ctx, func(w *wire) error {
+		return w.do(ctx, func(ctx context.Context) error {
+			for id := s.waiting(node); id != 0 && err == nil; id = s.waiting(node) {
+				var woken int64
+				if woken, err = node.ClientUnblock(ctx, id).Result(); woken > 0 {
+					break
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(unblockAgain):
+				}
+			}
+			return err
+		})
+	})
 }

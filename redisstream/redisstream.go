@@ -14,17 +14,20 @@
 package redisstream
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/pool"
 )
@@ -76,6 +79,48 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	return o, nil
+}
+
+// TopicOptions are the settings of one topic.
+type TopicOptions struct {
+	// Flat decodes the entries of other programs as messages. Without Flat such entries are
+	// unreadable and go to the dead-letter topic. The payload has the fields of the entry
+	// in their order, encoded like the query of a URL. Its content type is
+	// application/x-www-form-urlencoded, which codec.Fields reads. The ID of the message is
+	// the ID of the entry, unless FlatID names a field. Its time is the server's time in this ID, if the server made it.
+	Flat bool
+
+	// FlatID, which needs Flat, is the name of the field whose value is the ID of the
+	// message. If an entry has no such field, or Publish would refuse its value as an ID,
+	// the ID of the message is the ID of the entry.
+	FlatID string
+
+	// FlatKey, which needs Flat, is the name of the field whose value is the key of the
+	// message. If an entry has several fields of this name, the first one counts. By
+	// default the messages have no key, and so no order.
+	FlatKey string
+
+	// FlatType, which needs Flat, is the name of the field whose value is the type of the
+	// event. A value that Publish refuses as a type is ignored. By default the events have
+	// no type.
+	FlatType string
+
+	// FlatPublish makes Publish store a message whose payload has the form of a flat entry's as
+	// fields, which redis-cli and programs in other languages read. It needs Flat. A further
+	// field, ":event", has the ID, the key and the headers, so that nothing is lost. A message
+	// of another content type, with an empty payload, or with more than 100 fields is stored in
+	// the usual form. A program of version 0.1 reads such an entry as one of another program.
+	FlatPublish bool
+}
+
+func checkTopic(topic string, o TopicOptions) error {
+	if err := backend.CheckName(topic); err != nil {
+		return fmt.Errorf("the topic %w", err)
+	}
+	if (o.FlatID != "" || o.FlatKey != "" || o.FlatType != "" || o.FlatPublish) && !o.Flat {
+		return errors.New("flat_id, flat_key, flat_type or flat_publish is given without flat")
+	}
+	return nil
 }
 
 const (
@@ -190,4 +235,55 @@ func (b *Backend) Close() error {
 		return nil
 	}
 	return failure(false, "close", "", b.lent.Close())
+}
+
+// Ping implements [backend.Pinger].
+func (b *Backend) Ping(ctx context.Context) error {
+	return b.failure("ping", "", b.command(ctx, "ping").err)
+}
+
+// Now implements [backend.Clocker]. It asks the server that has the stream, or would have it.
+func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
+	c := b.run(ctx, clockScript, []string{b.streamKey(topic)})
+	c.arrayOf(2)
+	seconds, micros := c.bulk(), c.bulk()
+	err := c.end()
+	if err != nil {
+		return time.Time{}, b.failure("clock", topic, err)
+	}
+	s, err := strconv.ParseInt(string(seconds), 10, 64)
+	us, err2 := strconv.ParseInt(string(micros), 10, 64)
+	if err := cmp.Or(err, err2); err != nil {
+		return time.Time{}, b.failure("clock", topic, fmt.Errorf("%w: %w", errMalformed, err))
+	}
+	return time.Unix(s, us*int64(time.Microsecond)), nil
+}
+
+var _ backend.Identified = (*Backend)(nil)
+
+// Identity implements [backend.Identified]. A lent client for Sentinel does not tell its
+// addresses, so that Address is then empty.
+func (b *Backend) Identity() backend.Identity {
+	i := backend.Identity{System: "redis"}
+	addr := b.opened
+	switch client := b.lent.(type) {
+	case *redis.Client:
+		i.Client = client.Options().ClientName
+		if !b.sentinel {
+			addr = cmp.Or(addr, client.Options().Addr)
+		}
+	case *redis.ClusterClient:
+		i.Client = client.Options().ClientName
+		if addrs := client.Options().Addrs; addr == "" && len(addrs) > 0 {
+			addr = addrs[0]
+		}
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		i.Address = addr // the path of a socket
+		return i
+	}
+	i.Address = host
+	i.Port, _ = strconv.Atoi(port)
+	return i
 }

@@ -3,12 +3,11 @@ package redisstream
 import (
 	"context"
 	"fmt"
-	"strconv"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/slab"
@@ -98,30 +97,6 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 	return s, nil
 }
 
-// startID returns the place at which a group with this start begins, as lua/with/start.lua
-// reads it: 0, $, the id after which the group begins, or @ and the time in milliseconds.
-func startID(start backend.Start) (string, error) {
-	switch start {
-	case backend.StartEarliest:
-		return "0", nil
-	case backend.StartLatest:
-		return "$", nil
-	}
-	if t, ok := start.At(); ok {
-		return "@" + strconv.FormatInt(entryMillis(t), 10), nil
-	}
-	position, ok := start.After()
-	if !ok {
-		return "", fmt.Errorf("%w: start %q", backend.ErrRefused, start)
-	}
-	return *entryID(&position), checkPosition(position)
-}
-
-const latestMillis = 1 << 53 // Lua counts milliseconds exactly up to this number
-
-// entryMillis returns the first number of the id of an entry that is stored at t.
-func entryMillis(t time.Time) int64 { return min(max(t.UnixMilli(), 0), latestMillis) }
-
 // failure adds the operation, topic and group to err. After Close the error is ErrClosed.
 func (s *source) failure(op string, err error) error {
 	return failure(s.closed.Load(), op, s.config.Topic+"/"+s.config.Group, err)
@@ -157,97 +132,54 @@ func (s *source) close() {
 	_ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
 }
 
-// untilSweep notes whether a read waits for new messages. It returns the time until the next
-// run of take.lua, and whether a delay ends then.
-func (s *source) untilSweep(waits bool) (left time.Duration, ends bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waits = waits
-	return time.Until(s.sweep), s.ends
+// members are the open members of a backend.
+type members struct {
+	mu  sync.Mutex
+	all map[*source]struct{}
 }
 
-// sweepFrom sets the time of the next run of take.lua, when a run begins. A Delay during
-// the run may be too late for this run, and then makes the next run earlier by dueIn.
-func (s *source) sweepFrom(next time.Time) {
-	s.mu.Lock()
-	s.sweep, s.ends = next, false
-	s.mu.Unlock()
+func (m *members) add(s *source) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all == nil {
+		m.all = map[*source]struct{}{}
+	}
+	m.all[s] = struct{}{}
 }
 
-// sweepBy makes the next run of take.lua begin no later than at, when a delay may end. It
-// returns true if this made the run earlier while a read waits. The caller must then wake
-// the read at that time.
-func (s *source) sweepBy(at time.Time, ends bool) (waits bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !at.Before(s.sweep) {
-		return false
-	}
-	s.sweep, s.ends = at, ends
-	return s.waits
+func (m *members) remove(s *source) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.all, s)
 }
 
-// dueIn makes take.lua run after d, because a delay of d begins now.
-func (s *source) dueIn(d time.Duration) {
-	if !s.sweepBy(time.Now().Add(d), true) {
-		return
-	}
-	if d <= 0 {
-		s.unblock()
-		return
-	}
-	time.AfterFunc(d, func() {
-		if left, waits := s.left(); waits && left <= 0 {
-			s.unblock()
+func (m *members) list() []*source {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.all))
+}
+
+// ephemeral returns the members of an ephemeral group.
+func (m *members) ephemeral(topic, group string) (all []*source) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s := range m.all {
+		if c := &s.config; c.Ephemeral && c.Topic == topic && c.Group == group {
+			all = append(all, s)
 		}
-	})
-}
-
-// left returns the time until the next run of take.lua, and whether a read waits.
-func (s *source) left() (left time.Duration, waits bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return time.Until(s.sweep), s.waits
-}
-
-// waiting returns the id of the connection to node on which a read waits. It returns 0 if
-// no read waits, or if the id is not known.
-func (s *source) waiting(node *redis.Client) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.waits || s.reader == nil {
-		return 0
 	}
-	return s.reader.id(node)
+	return all
 }
 
-const unblockAgain = time.Millisecond // time until the next attempt, if the server answered that no read waits
-
-// unblock ends the wait of a read, by CLIENT UNBLOCK. An idle server ends a wait by itself up
-// to 100 ms late, because it looks at waits only when it has a command or ten times a second.
-// The server may get this request
-// before the read. It then answers that no read waits, and unblock sends the request again
-// until the read has ended. Without success the read ends by itself a little later.
-func (s *source) unblock() {
-	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // the context of the read may be done
-	defer cancel()
-	node, err := s.backend.node(ctx, s.stream)
-	if err != nil || s.waiting(node) == 0 {
-		return
+// groups returns the names of the groups of a topic that have a member. Each must exist before
+// the topic is trimmed. An ephemeral group need not, because it may have ended.
+func (m *members) groups(topic string) (names []any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s := range m.all {
+		if s.config.Topic == topic && !s.config.Ephemeral {
+			names = append(names, s.config.Group)
+		}
 	}
-	_ = s.backend.with(ctx, func(w *wire) error {
-		return w.do(ctx, func(ctx context.Context) error {
-			for id := s.waiting(node); id != 0 && err == nil; id = s.waiting(node) {
-				var woken int64
-				if woken, err = node.ClientUnblock(ctx, id).Result(); woken > 0 {
-					break
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(unblockAgain):
-				}
-			}
-			return err
-		})
-	})
+	return names
 }
