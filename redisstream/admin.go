@@ -59,7 +59,7 @@ func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, li
 	var mem slab.Slab
 	mem.Expect(0, 0, len(c.rest))
 	ms = make([]backend.Message, max(c.array(), 0))
-	entries := entries{topic, b.options.Topics[topic]}
+	entries := entryReader{topic, b.options.Topics[topic]}
 	for i := range ms {
 		_, _ = entries.read(&c.parser, &mem, &ms[i], false, len(ms)-i) // after an error the message has its raw bytes
 	}
@@ -71,7 +71,7 @@ func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, li
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
 	stream := b.streamKey(topic)
 	err := b.exists(ctx, stream)
-	for part := range slices.Chunk(positions, walkStep) {
+	for part := range slices.Chunk(positions, scanStep) {
 		xdel := []any{"xdel", stream}
 		for _, position := range part {
 			err = cmp.Or(err, checkPosition(position))
@@ -109,7 +109,7 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Sta
 // Topics implements [backend.Admin]. It scans all keys of the server, or of all masters of
 // a Cluster, 1000 at a time.
 func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
-	keys, err := b.walk(ctx, string(b.namespace)+":{*}", "stream")
+	keys, err := b.scanKeys(ctx, string(b.namespace)+":{*}", "stream")
 	for _, key := range keys {
 		if topic, ok := b.topicOf(key); ok {
 			topics = append(topics, topic)
@@ -119,25 +119,25 @@ func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
 	return slices.Compact(topics), b.failure("topics", "", err)
 }
 
-const walkStep = 1000
+const scanStep = 1000
 
 // walk returns the keys of all servers that match a pattern and have the type kind. An
 // empty kind means any type.
-func (b *broker) walk(ctx context.Context, pattern, kind string) (all []string, err error) {
-	err = b.with(ctx, func(w *wire) error {
-		err := w.do(ctx, func(ctx context.Context) error {
+func (b *broker) scanKeys(ctx context.Context, pattern, kind string) (all []string, err error) {
+	err = b.with(ctx, func(sess *session) error {
+		err := sess.do(ctx, func(ctx context.Context) error {
 			nodes, err := b.masterNodes(ctx)
 			for _, node := range nodes {
 				for cursor, more := uint64(0), true; more && err == nil; more = cursor != 0 {
 					var keys []string
-					keys, cursor, err = node.ScanType(ctx, cursor, pattern, walkStep, kind).Result()
+					keys, cursor, err = node.ScanType(ctx, cursor, pattern, scanStep, kind).Result()
 					all = append(all, keys...)
 				}
 			}
 			return err
 		})
 		if err != nil {
-			return classOf(ctx, err, w.fate.Load() == sent)
+			return classify(ctx, err, sess.sendState.Load() == written)
 		}
 		return nil
 	})
@@ -170,11 +170,11 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 	if err := b.command(ctx, keys...).err; err != nil {
 		return b.failure("delete", topic, err)
 	}
-	b.bounds.learn(topic, false, time.Now())
+	b.bounds.store(topic, false, time.Now())
 	// The marks of Once and of instances expire by themselves. Until then a new message could
 	// count as a duplicate of a deleted message.
-	marks, err := b.walk(ctx, stream+":*", "")
-	for part := range slices.Chunk(marks, walkStep) {
+	marks, err := b.scanKeys(ctx, stream+":*", "")
+	for part := range slices.Chunk(marks, scanStep) {
 		keys = []any{"unlink", neverKey(stream)} // at least one key
 		for _, key := range part {
 			if isMark(stream, key) {

@@ -73,8 +73,8 @@ func TestReadingAllocatesPerReadNotPerEvent(t *testing.T) {
 func inspected(t *testing.T) *inspection {
 	b, node := &Backend{namespace: "bus"}, redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { require.NoError(t, node.Close()) })
-	b.lent = node
-	b.detour(node).Store(true)
+	b.client = node
+	b.addHook(node).Store(true)
 	return &inspection{backend: b}
 }
 
@@ -86,22 +86,22 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	for i := range msgs {
 		msgs[i] = typical()
 	}
-	server.backend.bounds.learn("orders", false, time.Now().Add(time.Hour))
+	server.backend.bounds.store("orders", false, time.Now().Add(time.Hour))
 	answer := []byte("$17\r\n1795243593723-123\r\n")
-	var mem trip
+	var mem publishBatch
 	var failed error
 	publish := func() {
-		mem.know(t.Context(), server, msgs)
-		mem.begin(t.Context(), server, msgs)
+		mem.lookUpBounds(t.Context(), server, msgs)
+		mem.encode(t.Context(), server, msgs)
 		for _, c := range mem.calls {
 			_, _ = c.reply.Write(answer)
 			c.rest = c.reply.raw
 		}
-		mem.read()
+		mem.readReplies()
 		for i := range mem.adds {
 			failed = cmp.Or(failed, mem.adds[i].err)
 		}
-		mem.end()
+		mem.reset()
 	}
 	publish()
 	require.NoError(t, failed)
@@ -136,7 +136,7 @@ func TestCallAllocations(t *testing.T) {
 	t.Logf("%.2f allocations for a message of a publish of 100", allocs)
 	require.LessOrEqual(t, allocs, 2.3, "allocations for a message: a command and the reader of its reply")
 
-	w := newWire(&b.broker, time.Second)
+	w := newSession(&b.broker, time.Second)
 	defer w.end()
 	browse := &call{args: []any{"xrange", b.streamKey("orders"), "-", "+", "count", 512}}
 	read := func() { browse.reply = browse.reply.next(); w.send(ctx, browse) }
@@ -198,16 +198,16 @@ func TestPastGroupsAreForgotten(t *testing.T) {
 		require.NoError(t, s.Close())
 		require.NoError(t, b.DeleteGroup(t.Context(), "orders", group))
 	}
-	require.Empty(t, b.mending)
+	require.Empty(t, b.repairFrom)
 }
 
 // The memory of a wire does not keep a large string alive of which a topic was a part.
 func TestPublishedTopicsKeepLittle(t *testing.T) {
 	server := inspected(t)
-	var mem trip
+	var mem publishBatch
 	before := testheap.InUse()
-	mem.begin(t.Context(), server, []*backend.Message{{Topic: ("orders" + strings.Repeat("x", 1<<20))[:6]}})
-	mem.end()
+	mem.encode(t.Context(), server, []*backend.Message{{Topic: ("orders" + strings.Repeat("x", 1<<20))[:6]}})
+	mem.reset()
 	require.Less(t, testheap.InUse()-before, 64<<10)
 	runtime.KeepAlive(&mem)
 }

@@ -15,38 +15,38 @@ import (
 // A broker has the client that the program lent to the backend, and a pool of wires. Each
 // call to the servers uses one wire.
 type broker struct {
-	lent     redis.UniversalClient
-	cluster  *redis.ClusterClient // the lent client if it is a ClusterClient, or else nil
-	detours  sync.Map             // *redis.Client to *atomic.Bool: the clients with a detour, and whether the server was inspected
-	complete atomic.Bool          // all nodes that the lent client knew before New have a detour
-	sentinel bool                 // the lent client was made for Sentinel
-	wires    *pool.Pool[*wire]
-	all      sync.Map     // *wire to true: the wires of the pool and of members that have not ended
-	pruned   atomic.Int64 // when prune last looked at all wires, in nanoseconds of Unix
+	client    redis.UniversalClient
+	cluster   *redis.ClusterClient // the lent client if it is a ClusterClient, or else nil
+	hooked    sync.Map             // *redis.Client to *atomic.Bool: the clients with a detour, and whether the server was inspected
+	allHooked atomic.Bool          // all nodes that the lent client knew before New have a detour
+	sentinel  bool                 // the lent client was made for Sentinel
+	sessions  *pool.Pool[*session]
+	all       sync.Map     // *wire to true: the wires of the pool and of members that have not ended
+	pruned    atomic.Int64 // when prune last looked at all wires, in nanoseconds of Unix
 
-	masters  atomic.Int64 // changes whenever Sentinel may have named another master
-	watching atomic.Int64 // number of watchmen that are not closed
+	masterEpoch   atomic.Int64 // changes whenever Sentinel may have named another master
+	sentinelConns atomic.Int64 // number of watchmen that are not closed
 }
 
 // wireKey is the key of a context value: the wire that the call with this context must use.
-type wireKey struct{}
+type sessionKey struct{}
 
 // A detour is the innermost hook of the lent client, or of its client for one node of a
 // Cluster. If the context of a call has a wire, the detour passes the call to a client of
 // the wire. It lets all other calls through.
-type detour struct {
+type sessionHook struct {
 	broker *broker
 	node   *redis.Client
 }
 
-var _ redis.Hook = detour{}
+var _ redis.Hook = sessionHook{}
 
 // ProcessHook implements [redis.Hook].
-func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (d sessionHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if w, ok := ctx.Value(wireKey{}).(*wire); ok {
-			err := w.client(d.node).Process(ctx, cmd)
-			d.broker.suspect(ctx, err)
+		if sess, ok := ctx.Value(sessionKey{}).(*session); ok {
+			err := sess.client(d.node).Process(ctx, cmd)
+			d.broker.reloadTopology(ctx, err)
 			return err
 		}
 		return next(ctx, cmd)
@@ -54,16 +54,16 @@ func (d detour) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // ProcessPipelineHook implements [redis.Hook].
-func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (d sessionHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		w, ok := ctx.Value(wireKey{}).(*wire)
+		sess, ok := ctx.Value(sessionKey{}).(*session)
 		if !ok {
 			return next(ctx, cmds)
 		}
-		pipe := w.client(d.node).Pipeline()
+		pipe := sess.client(d.node).Pipeline()
 		_ = pipe.BatchProcess(ctx, cmds...) // it only queues the commands
 		_, err := pipe.Exec(ctx)
-		d.broker.suspect(ctx, err)
+		d.broker.reloadTopology(ctx, err)
 		failed := func(c redis.Cmder) bool { return c.Err() != nil }
 		if err != nil && !slices.ContainsFunc(cmds, failed) {
 			// The server refused the connection with an error reply. go-redis gives such an
@@ -82,8 +82,8 @@ func (d detour) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // suspect makes a Cluster client ask for the topology, if a server gave no answer: a replica
 // may have replaced it. The client itself asks only before it repeats a command, which it
 // never does for the backend, and otherwise once a minute.
-func (b *broker) suspect(ctx context.Context, err error) {
-	if b.cluster != nil && !isAnswer(err) {
+func (b *broker) reloadTopology(ctx context.Context, err error) {
+	if b.cluster != nil && !isReply(err) {
 		b.cluster.ReloadState(ctx)
 	}
 }
@@ -92,8 +92,8 @@ func (b *broker) suspect(ctx context.Context, err error) {
 // connections of the client that was made for Sentinel, but not the connections of wires.
 // So each connection of that client is a watchman, and its end also ends the connections
 // of wires.
-func (d detour) DialHook(next redis.DialHook) redis.DialHook {
-	if d.node.Options().Addr != underSentinel {
+func (d sessionHook) DialHook(next redis.DialHook) redis.DialHook {
+	if d.node.Options().Addr != sentinelAddr {
 		return next
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -101,29 +101,29 @@ func (d detour) DialHook(next redis.DialHook) redis.DialHook {
 		if err != nil {
 			return nil, err
 		}
-		if d.broker.watching.Add(1) == 1 {
-			d.broker.masters.Add(1) // the master may have changed while no watchman was open
+		if d.broker.sentinelConns.Add(1) == 1 {
+			d.broker.masterEpoch.Add(1) // the master may have changed while no watchman was open
 		}
-		return checked(&watchman{Conn: c, broker: d.broker}, c), nil
+		return checked(&sentinelConn{Conn: c, broker: d.broker}, c), nil
 	}
 }
 
 // underSentinel is the address that go-redis gives a client made for Sentinel.
-const underSentinel = "FailoverClient"
+const sentinelAddr = "FailoverClient"
 
 // A watchman is a connection of a client made for Sentinel. After it is closed, for any
 // reason, all wires close their connections and dial again.
-type watchman struct {
+type sentinelConn struct {
 	net.Conn
 	broker *broker
 	closed atomic.Bool
 }
 
 // Close implements [net.Conn].
-func (m *watchman) Close() error {
+func (m *sentinelConn) Close() error {
 	if !m.closed.Swap(true) {
-		m.broker.masters.Add(1)
-		m.broker.watching.Add(-1)
+		m.broker.masterEpoch.Add(1)
+		m.broker.sentinelConns.Add(-1)
 	}
 	return m.Conn.Close()
 }
@@ -132,36 +132,36 @@ func (m *watchman) Close() error {
 // watchman tells the wires of a new master. Without Sentinel it does nothing. go-redis does
 // not look at ctx while it waits for an answer. So a master that is silent may delay the end
 // of a call by grace.
-func (b *broker) watchMaster(ctx context.Context) error {
-	if !b.sentinel || b.watching.Load() > 0 {
+func (b *broker) ensureSentinelConn(ctx context.Context) error {
+	if !b.sentinel || b.sentinelConns.Load() > 0 {
 		return nil
 	}
-	return b.lent.(*redis.Client).WithTimeout(grace).Ping(ctx).Err()
+	return b.client.(*redis.Client).WithTimeout(cancelGrace).Ping(ctx).Err()
 }
 
 // node returns the lent client, or in Cluster its client for the master that has a key.
 func (b *broker) node(ctx context.Context, key string) (*redis.Client, error) {
 	if b.cluster != nil {
-		if err := b.detourAll(ctx); err != nil {
+		if err := b.addHooks(ctx); err != nil {
 			return nil, err
 		}
 		return b.cluster.MasterForKey(ctx, key)
 	}
-	return b.lent.(*redis.Client), nil
+	return b.client.(*redis.Client), nil
 }
 
 // detourAll adds the detour, one time, to all nodes of a Cluster, because the lent client may
 // have known nodes before New.
-func (b *broker) detourAll(ctx context.Context) error {
-	if b.complete.Load() {
+func (b *broker) addHooks(ctx context.Context) error {
+	if b.allHooked.Load() {
 		return nil
 	}
 	err := b.cluster.ForEachShard(ctx, func(_ context.Context, node *redis.Client) error {
-		b.detour(node)
+		b.addHook(node)
 		return nil
 	})
 	if err == nil {
-		b.complete.Store(true)
+		b.allHooked.Store(true)
 	}
 	return err
 }
@@ -169,9 +169,9 @@ func (b *broker) detourAll(ctx context.Context) error {
 // masterNodes returns the lent client, or in Cluster its clients for all masters.
 func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err error) {
 	if b.cluster == nil {
-		return []*redis.Client{b.lent.(*redis.Client)}, nil
+		return []*redis.Client{b.client.(*redis.Client)}, nil
 	}
-	if err := b.detourAll(ctx); err != nil {
+	if err := b.addHooks(ctx); err != nil {
 		return nil, err
 	}
 	var mu sync.Mutex
@@ -186,15 +186,15 @@ func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err er
 
 // detour adds a detour to a client, unless the client has one. It returns the flag whose
 // value is true after the client's server passed an inspection.
-func (b *broker) detour(node *redis.Client) (inspected *atomic.Bool) {
-	flag, has := b.detours.LoadOrStore(node, new(atomic.Bool))
+func (b *broker) addHook(node *redis.Client) (inspected *atomic.Bool) {
+	flag, has := b.hooked.LoadOrStore(node, new(atomic.Bool))
 	if !has {
-		node.AddHook(detour{b, node})
+		node.AddHook(sessionHook{b, node})
 	}
 	return flag.(*atomic.Bool)
 }
 
-const unusedLine = time.Minute // a connection to a Cluster node that is unused for this time is closed
+const idleTimeout = time.Minute // a connection to a Cluster node that is unused for this time is closed
 
 // prune closes, about once a minute, the connections to nodes of a Cluster that no call has
 // used since the last time. The Cluster may have lost these nodes.
@@ -203,24 +203,24 @@ func (b *broker) prune() {
 		return
 	}
 	now, before := time.Now(), b.pruned.Load()
-	if since := time.Unix(0, before); now.Sub(since) > unusedLine && b.pruned.CompareAndSwap(before, now.UnixNano()) {
-		b.all.Range(func(w, _ any) bool {
-			w.(*wire).prune(since)
+	if since := time.Unix(0, before); now.Sub(since) > idleTimeout && b.pruned.CompareAndSwap(before, now.UnixNano()) {
+		b.all.Range(func(sess, _ any) bool {
+			sess.(*session).prune(since)
 			return true
 		})
 	}
 }
 
 // sound reports whether the server of node passed an inspection.
-func (b *broker) sound(node *redis.Client) bool {
-	flag, has := b.detours.Load(node)
+func (b *broker) inspected(node *redis.Client) bool {
+	flag, has := b.hooked.Load(node)
 	return has && flag.(*atomic.Bool).Load()
 }
 
 // eachServer calls f for all servers at the same time. It returns the error of each.
 func (b *broker) eachServer(ctx context.Context, f func(context.Context, *redis.Client) error) (nodes []*redis.Client, errs []error, err error) {
-	err = b.with(ctx, func(w *wire) error {
-		return w.do(ctx, func(ctx context.Context) (err error) {
+	err = b.with(ctx, func(sess *session) error {
+		return sess.do(ctx, func(ctx context.Context) (err error) {
 			if nodes, err = b.masterNodes(ctx); err != nil {
 				return err
 			}

@@ -37,18 +37,18 @@ func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
 // send makes calls in one round trip. It repeats a call if the server did not know its
 // script, or if its key has moved to another server. After send each call has its own
 // error.
-func (w *wire) send(ctx context.Context, calls ...*call) {
-	err := w.do(ctx, func(ctx context.Context) error {
-		w.roundTrip(ctx, calls)
+func (sess *session) send(ctx context.Context, calls ...*call) {
+	err := sess.do(ctx, func(ctx context.Context) error {
+		sess.roundTrip(ctx, calls)
 		for i, c := range calls {
 			// The server has not run a call with one of these errors, so it is made again.
 			// In a pipeline go-redis does not follow MOVED and ASK.
 			if isMoved(c.err) && len(calls) > 1 {
-				w.roundTrip(ctx, calls[i:i+1])
+				sess.roundTrip(ctx, calls[i:i+1])
 			}
 			if c.script != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT") {
 				c.inFull()
-				w.roundTrip(ctx, calls[i:i+1])
+				sess.roundTrip(ctx, calls[i:i+1])
 			}
 		}
 		return nil
@@ -56,9 +56,9 @@ func (w *wire) send(ctx context.Context, calls ...*call) {
 	for _, c := range calls {
 		switch {
 		case err != nil:
-			c.err = classOf(ctx, err, false)
+			c.err = classify(ctx, err, false)
 		case c.err != nil:
-			c.err = classOf(ctx, c.err, w.maySent())
+			c.err = classify(ctx, c.err, sess.mayHaveSent())
 		case len(c.reply.raw) == 0:
 			c.err = errNoReply
 		default:
@@ -71,16 +71,16 @@ func (w *wire) send(ctx context.Context, calls ...*call) {
 // example is a command that a hook of the program did not pass on.
 var errNoReply = fmt.Errorf("%w: no reply", backend.ErrUnknownOutcome)
 
-func (w *wire) roundTrip(ctx context.Context, calls []*call) {
+func (sess *session) roundTrip(ctx context.Context, calls []*call) {
 	if len(calls) == 1 {
-		calls[0].err = w.broker.lent.Process(ctx, calls[0].command(ctx))
+		calls[0].err = sess.broker.client.Process(ctx, calls[0].command(ctx))
 		return
 	}
 	cmds := make([]redis.Cmder, len(calls))
 	for i, c := range calls {
 		cmds[i] = c.command(ctx)
 	}
-	pipe := w.broker.lent.Pipeline()
+	pipe := sess.broker.client.Pipeline()
 	_ = pipe.BatchProcess(ctx, cmds...) // it only queues the commands
 	_, _ = pipe.Exec(ctx)               // each command has its own error
 	for i, c := range calls {
@@ -89,19 +89,19 @@ func (w *wire) roundTrip(ctx context.Context, calls []*call) {
 }
 
 // with calls use with a wire from the pool, and then puts the wire back.
-func (b *broker) with(ctx context.Context, use func(*wire) error) error {
-	w, err := b.wires.Get(ctx)
+func (b *broker) with(ctx context.Context, use func(*session) error) error {
+	sess, err := b.sessions.Get(ctx)
 	if err != nil {
-		return classOf(ctx, err, false)
+		return classify(ctx, err, false)
 	}
-	defer b.wires.Put(w)
-	return use(w)
+	defer b.sessions.Put(sess)
+	return use(sess)
 }
 
 // send makes calls on a wire of the pool.
 func (b *broker) send(ctx context.Context, calls ...*call) {
-	err := b.with(ctx, func(w *wire) error {
-		w.send(ctx, calls...)
+	err := b.with(ctx, func(sess *session) error {
+		sess.send(ctx, calls...)
 		return nil
 	})
 	if err != nil {
@@ -138,26 +138,26 @@ type script struct{ text, digest string }
 var texts embed.FS
 
 var (
-	publishScript  = newScript("publish")
-	attachScript   = newScript("attach")
-	takeScript     = newScript("take")
-	ackScript      = newScript("ack")
-	delayScript    = newScript("delay")
-	extendScript   = newScript("extend")
-	leaveScript    = newScript("leave")
-	maintainScript = newScript("maintain")
-	resetScript    = newScript("reset")
-	deleteScript   = newScript("delete")
-	statsScript    = newScript("stats")
-	groupsScript   = newScript("groups")
-	clockScript    = newScript("clock")
-	declareScript  = newScript("declare")
-	hearScript     = newScript("hear")
-	expireScript   = newScript("expire")
-	indexScript    = newScript("index")
-	pauseScript    = newScript("pause")
-	settleScript   = newScript("settle")
-	settledScript  = newScript("settled")
+	publishScript   = newScript("publish")
+	attachScript    = newScript("attach")
+	takeScript      = newScript("take")
+	ackScript       = newScript("ack")
+	delayScript     = newScript("delay")
+	extendScript    = newScript("extend")
+	leaveScript     = newScript("leave")
+	maintainScript  = newScript("maintain")
+	resetScript     = newScript("reset")
+	deleteScript    = newScript("delete")
+	statsScript     = newScript("stats")
+	groupsScript    = newScript("groups")
+	clockScript     = newScript("clock")
+	declareScript   = newScript("declare")
+	heartbeatScript = newScript("hear")
+	expireScript    = newScript("expire")
+	indexScript     = newScript("index")
+	pauseScript     = newScript("pause")
+	settleScript    = newScript("settle")
+	settledScript   = newScript("settled")
 )
 
 // newScript returns the script with this name. In its text, the file with/NAME.lua replaces

@@ -18,7 +18,7 @@ import (
 // another wait. Another inspection asks that server again.
 type inspection struct {
 	backend *Backend
-	wire    *wire
+	session    *session
 	failed  map[*redis.Client]error // the key nil has the error of a Cluster without a topology
 }
 
@@ -27,28 +27,28 @@ func (i *inspection) topic(ctx context.Context, stream string) error {
 	node, err := i.backend.node(ctx, stream)
 	if err != nil {
 		node = nil
-	} else if i.backend.sound(node) {
+	} else if i.backend.inspected(node) {
 		return nil
 	}
 	if known := i.failed[node]; known != nil {
 		return known
 	}
 	if err == nil {
-		err = i.server(ctx, node)
+		err = i.inspect(ctx, node)
 	}
 	if err != nil {
 		if i.failed == nil {
 			i.failed = map[*redis.Client]error{}
 		}
-		err = classOf(ctx, err, false) // an inspection changes nothing on the server
+		err = classify(ctx, err, false) // an inspection changes nothing on the server
 		i.failed[node] = err
 	}
 	return err
 }
 
 // server inspects one server.
-func (i *inspection) server(ctx context.Context, node *redis.Client) error {
-	return i.wire.do(ctx, func(ctx context.Context) error { return inspect(ctx, i.backend, node) })
+func (i *inspection) inspect(ctx context.Context, node *redis.Client) error {
+	return i.session.do(ctx, func(ctx context.Context) error { return inspect(ctx, i.backend, node) })
 }
 
 // checkServers inspects all servers. It accepts servers that do not answer if another one
@@ -56,21 +56,21 @@ func (i *inspection) server(ctx context.Context, node *redis.Client) error {
 func (b *Backend) checkServers(ctx context.Context) error {
 	nodes, errs, err := b.eachServer(ctx, func(ctx context.Context, node *redis.Client) error { return inspect(ctx, b, node) })
 	if err != nil {
-		return classOf(ctx, err, false)
+		return classify(ctx, err, false)
 	}
 	silent := 0
 	for i := range nodes {
 		if errs[i] == nil {
 			continue
 		}
-		if isAnswer(errs[i]) || backend.Class(errs[i]) != nil {
-			return classOf(ctx, errs[i], false)
+		if isReply(errs[i]) || backend.Class(errs[i]) != nil {
+			return classify(ctx, errs[i], false)
 		}
 		silent++
 		err = errs[i]
 	}
 	if silent == len(nodes) {
-		return classOf(ctx, err, false)
+		return classify(ctx, err, false)
 	}
 	return nil
 }
@@ -79,11 +79,11 @@ func (b *Backend) checkServers(ctx context.Context) error {
 // policy. It notes a warning if the server has no append-only file, may forget marks, or
 // does not tell its settings to the client.
 func inspect(ctx context.Context, b *Backend, node *redis.Client) error {
-	info, err := infoOf(ctx, node)
+	info, err := serverInfo(ctx, node)
 	if err != nil {
 		return err
 	}
-	for _, f := range b.at(node, settingsOf(info)) {
+	for _, f := range b.addServer(node, settingsFindings(info)) {
 		switch {
 		case f.Severity < backend.SeverityError:
 			b.warnings.warn(f.Text + "; " + f.Remedy)
@@ -91,12 +91,12 @@ func inspect(ctx context.Context, b *Backend, node *redis.Client) error {
 			return &backend.FindingError{Finding: f}
 		}
 	}
-	b.detour(node).Store(true)
+	b.addHook(node).Store(true)
 	return nil
 }
 
 // infoOf returns the settings and figures of a server, by section. It returns nil if this client may not ask.
-func infoOf(ctx context.Context, node *redis.Client) (map[string]map[string]string, error) {
+func serverInfo(ctx context.Context, node *redis.Client) (map[string]map[string]string, error) {
 	info, err := node.InfoMap(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
 		return nil, nil // a denied SELECT is an error, because then all other commands are denied too
@@ -106,7 +106,7 @@ func infoOf(ctx context.Context, node *redis.Client) (map[string]map[string]stri
 
 // older reports whether version is before major.minor. It returns false for a version that
 // it cannot read.
-func older(version string, major, minor int) bool {
+func olderThan(version string, major, minor int) bool {
 	var m, n int
 	_, err := fmt.Sscanf(version, "%d.%d", &m, &n)
 	return err == nil && (m < major || m == major && n < minor)
@@ -116,7 +116,7 @@ func older(version string, major, minor int) bool {
 type warnings struct {
 	mu   sync.Mutex
 	all  []string
-	told int // how many of all were told
+	sent int // how many of all were told
 }
 
 // warn records a warning, unless it was noted before. The next Attach tells it.
@@ -129,13 +129,13 @@ func (w *warnings) warn(text string) {
 }
 
 // tell sends the warnings that were not told yet as notices about the whole backend.
-func (w *warnings) tell(notify func(backend.Notice)) {
+func (w *warnings) deliver(notify func(backend.Notice)) {
 	if notify == nil {
 		return
 	}
 	w.mu.Lock()
-	fresh := w.all[w.told:]
-	w.told = len(w.all)
+	fresh := w.all[w.sent:]
+	w.sent = len(w.all)
 	w.mu.Unlock()
 	for _, text := range fresh {
 		notify(backend.Notice{Text: "redis: " + text})
@@ -149,7 +149,7 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 	var mu sync.Mutex
 	var found []backend.Finding
 	nodes, errs, err := b.eachServer(ctx, func(ctx context.Context, node *redis.Client) error {
-		of, err := b.examine(ctx, node)
+		of, err := b.serverFindings(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
 		found = append(found, of...)
@@ -164,24 +164,24 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 			err = errs[i]
 		}
 		found = append(found, backend.Finding{
-			Code: "redis-silent", Severity: backend.SeverityError, Server: b.nameOf(node),
+			Code: "redis-silent", Severity: backend.SeverityError, Server: b.serverName(node),
 			Text:   "the server does not answer, so its topics cannot be used: " + errs[i].Error(),
 			Remedy: "start the server, or let the Cluster replace it",
 		})
 	}
 	if err != nil {
-		return nil, b.failure("check", "", classOf(ctx, err, false))
+		return nil, b.failure("check", "", classify(ctx, err, false))
 	}
 	return found, nil
 }
 
 // examine returns the findings about one server.
-func (b *broker) examine(ctx context.Context, node *redis.Client) ([]backend.Finding, error) {
-	info, err := infoOf(ctx, node)
+func (b *broker) serverFindings(ctx context.Context, node *redis.Client) ([]backend.Finding, error) {
+	info, err := serverInfo(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	found := append(settingsOf(info), stateOf(info)...)
+	found := append(settingsFindings(info), stateFindings(info)...)
 	if info["Persistence"]["aof_enabled"] == "1" {
 		// Many users may not ask for a setting, and servers of some providers refuse it to all.
 		if set, err := node.ConfigGet(ctx, "appendfsync").Result(); err == nil && set["appendfsync"] == "no" {
@@ -193,22 +193,22 @@ func (b *broker) examine(ctx context.Context, node *redis.Client) ([]backend.Fin
 			})
 		}
 	}
-	return b.at(node, found), nil
+	return b.addServer(node, found), nil
 }
 
 // at adds the server to findings, and completes their commands.
-func (b *broker) at(node *redis.Client, found []backend.Finding) []backend.Finding {
+func (b *broker) addServer(node *redis.Client, found []backend.Finding) []backend.Finding {
 	for i := range found {
-		found[i].Server = b.nameOf(node)
+		found[i].Server = b.serverName(node)
 		if len(found[i].Command) > 0 {
-			found[i].Command = append(b.client(node), found[i].Command...)
+			found[i].Command = append(b.redisCLI(node), found[i].Command...)
 		}
 	}
 	return found
 }
 
 // nameOf returns the address of a server. A client for Sentinel does not tell it.
-func (b *broker) nameOf(node *redis.Client) string {
+func (b *broker) serverName(node *redis.Client) string {
 	if b.sentinel {
 		return "redis, the master of the sentinels"
 	}
@@ -216,7 +216,7 @@ func (b *broker) nameOf(node *redis.Client) string {
 }
 
 // client returns redis-cli with the arguments for a server, without a password.
-func (b *broker) client(node *redis.Client) []string {
+func (b *broker) redisCLI(node *redis.Client) []string {
 	o := node.Options()
 	args := []string{"redis-cli"}
 	if o.Username != "" {
@@ -238,7 +238,7 @@ func (b *broker) client(node *redis.Client) []string {
 const codeEvicts = "redis-evicts"
 
 // settingsOf returns the findings about the settings of a server. A server with an error among them is refused.
-func settingsOf(info map[string]map[string]string) (found []backend.Finding) {
+func settingsFindings(info map[string]map[string]string) (found []backend.Finding) {
 	if info == nil {
 		return []backend.Finding{{
 			Code: "redis-unseen", Severity: backend.SeverityNote,
@@ -246,7 +246,7 @@ func settingsOf(info map[string]map[string]string) (found []backend.Finding) {
 			Remedy: "allow the user +info",
 		}}
 	}
-	if v := info["Server"]["redis_version"]; older(v, 6, 2) {
+	if v := info["Server"]["redis_version"]; olderThan(v, 6, 2) {
 		found = append(found, backend.Finding{
 			Code: "redis-version", Severity: backend.SeverityError,
 			Text: "the server is Redis " + v + "; it must be 6.2 or later", Remedy: "update the server",
@@ -294,12 +294,12 @@ func corrupts(version string) bool {
 	return is && err == nil && n < 5
 }
 
-const fullFrom = 90 // percent of maxmemory from which a server is nearly full
+const fullPercent = 90 // percent of maxmemory from which a server is nearly full
 
 // stateOf returns the findings about the state of a server.
-func stateOf(info map[string]map[string]string) (found []backend.Finding) {
+func stateFindings(info map[string]map[string]string) (found []backend.Finding) {
 	used, _ := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
-	if most, err := strconv.ParseInt(info["Memory"]["maxmemory"], 10, 64); err == nil && most > 0 && used >= most/100*fullFrom {
+	if most, err := strconv.ParseInt(info["Memory"]["maxmemory"], 10, 64); err == nil && most > 0 && used >= most/100*fullPercent {
 		found = append(found, backend.Finding{
 			Code: "redis-memory", Severity: backend.SeverityWarning,
 			Text:   fmt.Sprintf("the server uses %d of the %d bytes of its maxmemory: Publish fails when it is full", used, most),

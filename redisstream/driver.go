@@ -71,7 +71,7 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	a.options.Topics = d.topics
 	if a.client.IsClusterMode {
 		// The client asks for the topology on connections of its own.
-		a.client.Dialer = quietly(redis.NewDialer(&redis.Options{DialTimeout: answer, TLSConfig: a.client.TLSConfig}))
+		a.client.Dialer = quietly(redis.NewDialer(&redis.Options{DialTimeout: replyTimeout, TLSConfig: a.client.TLSConfig}))
 	}
 	client := redis.NewUniversalClient(&a.client)
 	b, err := New(client, a.options)
@@ -167,7 +167,7 @@ func parse(u *url.URL) (*address, error) {
 	case a.client.Username != "" && a.client.Password == "":
 		return nil, errors.New("the URL has a user without a password")
 	}
-	if err := a.place(u); err != nil {
+	if err := a.parseHost(u); err != nil {
 		return nil, err
 	}
 	if err := a.parameters().Parameters(u); err != nil {
@@ -187,7 +187,7 @@ func parse(u *url.URL) (*address, error) {
 }
 
 // place reads the host, the port and the path of the URL.
-func (a *address) place(u *url.URL) (err error) {
+func (a *address) parseHost(u *url.URL) (err error) {
 	path, port, further := strings.TrimPrefix(u.Path, "/"), "6379", ""
 	switch a.scheme {
 	case "unix":

@@ -71,7 +71,7 @@ func requireClient(t testing.TB, a *address) {
 		return
 	}
 	o := client.(*redis.Client).Options()
-	require.Equal(t, a.scheme == "redis+sentinel", o.Addr == underSentinel)
+	require.Equal(t, a.scheme == "redis+sentinel", o.Addr == sentinelAddr)
 	require.Equal(t, a.scheme == "unix", o.Network == "unix")
 }
 

@@ -72,7 +72,7 @@ var (
 )
 
 // entries reads the entries of one topic.
-type entries struct {
+type entryReader struct {
 	topic   string
 	options TopicOptions
 }
@@ -80,7 +80,7 @@ type entries struct {
 // read reads one entry into m: {id, count, fields} if counted, otherwise {id, fields}. If the
 // entry cannot be decoded, its raw bytes become the payload of m. left is the number of
 // entries that are not read yet, with this one; it sizes mem.
-func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bool, left int) (count int, err error) {
+func (e *entryReader) read(p *parser, mem *slab.Slab, m *backend.Message, counted bool, left int) (count int, err error) {
 	if count = 1; counted {
 		p.arrayOf(3)
 	} else {
@@ -103,7 +103,7 @@ func (e *entries) read(p *parser, mem *slab.Slab, m *backend.Message, counted bo
 	}
 	m.Payload = own[head:]
 	if errors.Is(err, errFields) && p.err == nil {
-		if readSplit(&parser{rest: fields}, mem, m, left) {
+		if readFlatPublished(&parser{rest: fields}, mem, m, left) {
 			return count, nil
 		}
 	}
@@ -136,13 +136,13 @@ func readFields(p *parser) (value []byte, err error) {
 }
 
 // usual is a number of headers that few messages exceed.
-const usual = 8
+const usualHeaders = 8
 
 // readHead reads attribute lines of text into m, up to the empty line. It returns the index
 // at which the payload begins. left is the number of messages still to be read, including m.
 // It tells mem how many more headers to expect.
 func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end int, err error) {
-	var room [usual]backend.Header
+	var room [usualHeaders]backend.Header
 	headers, at := room[:0], 0
 	for {
 		n := strings.IndexByte(text[at:], '\n')
@@ -239,7 +239,7 @@ func appendFlat(payload []byte, name, value string) []byte {
 
 // readSplit fills m from the fields of an entry in the second form. It returns false if the
 // entry has another form. left is as in readHead.
-func readSplit(p *parser, mem *slab.Slab, m *backend.Message, left int) bool {
+func readFlatPublished(p *parser, mem *slab.Slab, m *backend.Message, left int) bool {
 	n := p.array()
 	if n < 4 || n%2 == 1 {
 		return false

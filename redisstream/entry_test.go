@@ -22,7 +22,7 @@ func decoded(value []byte) (m backend.Message, err error) {
 	var mem slab.Slab
 	mem.Expect(0, 0, len(value))
 	p := parser{rest: fmt.Appendf(nil, "*2\r\n$3\r\n1-0\r\n*2\r\n$5\r\nevent\r\n$%d\r\n%s\r\n", len(value), value)}
-	_, err = new(entries).read(&p, &mem, &m, false, 1)
+	_, err = new(entryReader).read(&p, &mem, &m, false, 1)
 	return m, cmp.Or(err, p.end())
 }
 

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	heardLeases = 10               // for so many leases a member counts as heard of, see backend.Config
-	hearAgain   = 3                // after so many leases Maintain is to be called for an ephemeral group
-	leastLook   = 10 * time.Second // least time to the first look at a new member; an Attach takes less
-	haveMembers = 30 * time.Second // for so long a process that looks at members has them to itself
-	sweepEvery  = 5 * time.Second  // time between two looks of one process
-	sweepFor    = time.Second      // longest duration of a look
-	sweepMost   = 100              // most members of one look
+	livenessLeases  = 10               // for so many leases a member counts as heard of, see backend.Config
+	heartbeatLeases = 3                // after so many leases Maintain is to be called for an ephemeral group
+	minCheckDelay   = 10 * time.Second // least time to the first look at a new member; an Attach takes less
+	checkClaim      = 30 * time.Second // for so long a process that looks at members has them to itself
+	reapEvery       = 5 * time.Second  // time between two looks of one process
+	reapTimeout     = time.Second      // longest duration of a look
+	maxReap         = 100              // most members of one look
 )
 
 // ephemerals deletes the ephemeral groups whose members have gone. Each such group has a
@@ -29,76 +29,76 @@ const (
 //
 // A member is in the index before it is in its group, so it cannot be forgotten. If the
 // index is lost, Maintain of the living members makes it anew.
-type ephemerals struct {
-	backend *Backend
-	swept   atomic.Int64 // when sweep last began, in nanoseconds of Unix
+type ephemeralGroups struct {
+	backend  *Backend
+	lastReap atomic.Int64 // when sweep last began, in nanoseconds of Unix
 }
 
 // index returns a call that notes members in the index, and asks for at most most. The notes
 // are names and milliseconds, see index.lua.
-func (e *ephemerals) index(most int, notes ...any) *call {
-	return indexScript.call([]string{e.backend.indexKey()}, append([]any{most, millis(haveMembers)}, notes...)...)
+func (e *ephemeralGroups) updateIndex(most int, notes ...any) *call {
+	return indexScript.call([]string{e.backend.indexKey()}, append([]any{most, millis(checkClaim)}, notes...)...)
 }
 
 // placeOf returns the name of a member in the index.
-func placeOf(s *source) string { return s.config.Topic + "/" + s.config.Group + "/" + s.name }
+func indexName(s *source) string { return s.config.Topic + "/" + s.config.Group + "/" + s.name }
 
 // heardOf returns how long a member with this lease counts as heard of, in milliseconds.
-func heardOf(lease time.Duration) int64 {
-	return millis(heardLeases * min(lease, math.MaxInt64/heardLeases))
+func livenessMillis(lease time.Duration) int64 {
+	return millis(livenessLeases * min(lease, math.MaxInt64/livenessLeases))
 }
 
 // lookAt returns when somebody must look at a member with this lease, in milliseconds from now.
-func lookAt(lease time.Duration) int64 { return max(heardOf(lease), millis(leastLook)) }
+func checkMillis(lease time.Duration) int64 { return max(livenessMillis(lease), millis(minCheckDelay)) }
 
 // expire returns a call that deletes a group if no member is heard of.
-func (e *ephemerals) expire(topic, group, member string, leaves bool) *call {
+func (e *ephemeralGroups) expire(topic, group, member string, leaves bool) *call {
 	return expireScript.call(groupKeys(e.backend.streamKey(topic), group), group, member, leaves)
 }
 
 // enter notes a member that is about to attach.
-func (e *ephemerals) enter(ctx context.Context, s *source) error {
-	c := e.index(0, placeOf(s), lookAt(s.config.Lease))
+func (e *ephemeralGroups) register(ctx context.Context, s *source) error {
+	c := e.updateIndex(0, indexName(s), checkMillis(s.config.Lease))
 	e.backend.send(ctx, c)
 	return c.err
 }
 
 // leave ends a member, and its group if no other member is heard of.
-func (e *ephemerals) leave(ctx context.Context, s *source) {
+func (e *ephemeralGroups) unregister(ctx context.Context, s *source) {
 	c := e.expire(s.config.Topic, s.config.Group, s.name, true)
 	if e.backend.send(ctx, c); c.err == nil {
-		e.backend.send(ctx, e.index(0, placeOf(s), 0))
+		e.backend.send(ctx, e.updateIndex(0, indexName(s), 0))
 	}
 }
 
 // hear returns the calls by which the server hears of the members of a group, and the time
 // until they must be made again.
-func (e *ephemerals) hear(topic, group string) (calls []*call, next time.Duration) {
+func (e *ephemeralGroups) heartbeat(topic, group string) (calls []*call, next time.Duration) {
 	members := e.backend.members.ephemeral(topic, group)
 	if next = trimIdle; len(members) == 0 {
 		return nil, next
 	}
 	var args, notes []any
 	for _, s := range members {
-		args, notes = append(args, s.name, heardOf(s.config.Lease)), append(notes, placeOf(s), lookAt(s.config.Lease))
-		next = min(next, hearAgain*min(s.config.Lease, trimIdle))
+		args, notes = append(args, s.name, livenessMillis(s.config.Lease)), append(notes, indexName(s), checkMillis(s.config.Lease))
+		next = min(next, heartbeatLeases*min(s.config.Lease, trimIdle))
 	}
 	delayed := delayedKey(e.backend.streamKey(topic), group)
-	heard := hearScript.call([]string{membersKey(delayed), instancesKey(delayed), delayed}, args...)
-	return []*call{e.index(0, notes...), heard}, max(next, trimAgain)
+	heard := heartbeatScript.call([]string{membersKey(delayed), instancesKey(delayed), delayed}, args...)
+	return []*call{e.updateIndex(0, notes...), heard}, max(next, trimMore)
 }
 
 // sweep looks at the members whose time has come, and deletes their groups if no member is
 // heard of. Its errors do not matter to the caller, who maintains another topic: the next
 // look of any process repeats it.
-func (e *ephemerals) sweep(ctx context.Context) {
-	now, before := time.Now(), e.swept.Load()
-	if now.Sub(time.Unix(0, before)) < sweepEvery || !e.swept.CompareAndSwap(before, now.UnixNano()) {
+func (e *ephemeralGroups) reap(ctx context.Context) {
+	now, before := time.Now(), e.lastReap.Load()
+	if now.Sub(time.Unix(0, before)) < reapEvery || !e.lastReap.CompareAndSwap(before, now.UnixNano()) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, sweepFor)
+	ctx, cancel := context.WithTimeout(ctx, reapTimeout)
 	defer cancel()
-	due := e.index(sweepMost)
+	due := e.updateIndex(maxReap)
 	e.backend.send(ctx, due)
 	var places []string
 	var looks []*call
@@ -122,5 +122,5 @@ func (e *ephemerals) sweep(ctx context.Context) {
 			e.backend.warnings.warn("may not delete ephemeral groups whose members have died: " + c.err.Error())
 		}
 	}
-	e.backend.send(ctx, e.index(0, notes...))
+	e.backend.send(ctx, e.updateIndex(0, notes...))
 }

@@ -34,12 +34,12 @@ var classes = []struct {
 // classOf adds an error class to err, unless it has one. If sent is set, a command was written to the server, or
 // may have been. The outcome of this command may then be unknown. If ctx is done, the result
 // may match ctx.Err() too.
-func classOf(ctx context.Context, err error, sent bool) error {
+func classify(ctx context.Context, err error, sent bool) error {
 	if backend.Class(err) != nil {
 		return err
 	}
-	if isAnswer(err) && !errors.Is(err, redis.Nil) {
-		return classOfReply(err.Error())
+	if isReply(err) && !errors.Is(err, redis.Nil) {
+		return classifyReply(err.Error())
 	}
 	class := backend.ErrUnknownOutcome
 	op, isOp := errors.AsType[*net.OpError](err)
@@ -53,7 +53,7 @@ func classOf(ctx context.Context, err error, sent bool) error {
 	return fmt.Errorf("%w: %w", class, err)
 }
 
-func classOfReply(text string) error {
+func classifyReply(text string) error {
 	reply := serverError(text)
 	if told, ok := strings.CutPrefix(reply.Error(), "PAUSED "); ok { // from take.lua
 		return &backend.PausedError{Pause: readPause([]byte(told))}
@@ -69,7 +69,7 @@ func classOfReply(text string) error {
 }
 
 // isAnswer reports whether err is nil or an error reply of the server.
-func isAnswer(err error) bool {
+func isReply(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok || err == nil
 }
@@ -79,7 +79,7 @@ func isAnswer(err error) bool {
 //
 //	ERR Error running script (call to f_0123): @user_script:14: @user_script: 14: -READONLY You can't …
 //	@user_script: 14: -READONLY You can't …
-func plain(text string) string {
+func stripScriptInfo(text string) string {
 	const line = "@user_script:"
 	if i := strings.LastIndex(text, " script: "); i > 0 && strings.Contains(text[i:], ", on "+line) {
 		return strings.TrimSuffix(text[:i], ".")

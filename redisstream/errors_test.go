@@ -97,9 +97,9 @@ func TestClassesOfReplies(t *testing.T) {
 		"OOM command not allowed when used memory > 'maxmemory'. script: 0123, on @user_script:4.":                      backend.ErrFull,
 	} {
 		for _, sent := range []bool{true, false} {
-			err := classOf(t.Context(), serverError(text), sent)
+			err := classify(t.Context(), serverError(text), sent)
 			requireKind(t, want, err)
-			require.ErrorContains(t, err, plain(text))
+			require.ErrorContains(t, err, stripScriptInfo(text))
 		}
 	}
 	// By the prefix READONLY go-redis recognizes a server that has become a replica.
@@ -109,7 +109,7 @@ func TestClassesOfReplies(t *testing.T) {
 	} {
 		require.True(t, redis.IsReadOnlyError(serverError(text)), text)
 	}
-	require.Equal(t, "NOGROUP no such key", plain("NOGROUP no such key. script: 0123, on @user_script:4."))
+	require.Equal(t, "NOGROUP no such key", stripScriptInfo("NOGROUP no such key. script: 0123, on @user_script:4."))
 }
 
 func TestClassesOfBrokenConnections(t *testing.T) {
@@ -141,16 +141,16 @@ func TestClassesOfBrokenConnections(t *testing.T) {
 		{context.Canceled, false, backend.ErrUnavailable},
 		{context.Canceled, true, backend.ErrUnknownOutcome},
 	} {
-		err := classOf(t.Context(), row.err, row.sent)
+		err := classify(t.Context(), row.err, row.sent)
 		requireKind(t, row.want, err)
 		require.ErrorIs(t, err, row.err)
-		err = classOf(ended, row.err, row.sent)
+		err = classify(ended, row.err, row.sent)
 		requireKind(t, row.want, err)
 		require.ErrorIs(t, err, context.Canceled, "the end of the context stays visible")
 	}
 	for _, known := range []error{backend.ErrClosed, backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrTooLarge, backend.ErrRefused, backend.ErrGone} {
 		err := fmt.Errorf("x: %w", known)
-		require.Equal(t, err, classOf(ended, err, true), "what has a class keeps it")
+		require.Equal(t, err, classify(ended, err, true), "what has a class keeps it")
 	}
 }
 
@@ -160,7 +160,7 @@ func TestVersionsAreCompared(t *testing.T) {
 		"6.0.16": true, "5.0.3": true, "6.1.99": true, "4": false, "6.2.0": false, "6.2.16": false, "6.10.1": false, "7.0.15": false,
 		"8.2": false, "10.0.0": false, "255.255.255": false, "": false, "unstable": false, "6.x": false,
 	} {
-		require.Equal(t, want, older(version, 6, 2), version)
+		require.Equal(t, want, olderThan(version, 6, 2), version)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestFindingsOfVersions(t *testing.T) {
 		"6.0.16": {backend.SeverityError}, "6.2.0": nil, "7.0.0": {backend.SeverityWarning}, "7.0.4": {backend.SeverityWarning}, "7.0.5": nil, "7.0.15": nil, "8.2.1": nil, "": nil,
 	} {
 		var got []backend.Severity
-		for _, f := range settingsOf(map[string]map[string]string{"Server": {"redis_version": version}}) {
+		for _, f := range settingsFindings(map[string]map[string]string{"Server": {"redis_version": version}}) {
 			require.Equal(t, "redis-version", f.Code)
 			got = append(got, f.Severity)
 		}

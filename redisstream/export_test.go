@@ -14,7 +14,7 @@ var PublishDigest = publishScript.digest
 func ScriptTexts() (texts []string) {
 	for _, s := range []*script{
 		publishScript, attachScript, takeScript, ackScript, delayScript, extendScript, leaveScript, maintainScript, resetScript, deleteScript, statsScript, groupsScript, clockScript, declareScript,
-		hearScript, expireScript, indexScript, pauseScript, settleScript, settledScript,
+		heartbeatScript, expireScript, indexScript, pauseScript, settleScript, settledScript,
 	} {
 		texts = append(texts, s.text)
 	}
@@ -46,32 +46,32 @@ var TakeDigest = takeScript.digest
 var DelayDigest = delayScript.digest
 
 // SetYouth sets how long a stream is young.
-func (b *Backend) SetYouth(d time.Duration) { b.youth = d }
+func (b *Backend) SetYouth(d time.Duration) { b.youngFor = d }
 
 // AskAgain makes the backend believe that a second has passed since it asked for bounds.
 func (b *Backend) AskAgain() {
 	b.bounds.mu.Lock()
 	defer b.bounds.mu.Unlock()
 	for topic, known := range b.bounds.topics {
-		b.bounds.topics[topic] = bound{known.set, known.asked.Add(-boundAge)}
+		b.bounds.topics[topic] = topicBound{known.bounded, known.asked.Add(-boundTTL)}
 	}
 }
 
 // Age makes the backend believe that a minute has passed since prune looked at connections.
-func (b *Backend) Age() { b.pruned.Store(time.Now().Add(-unusedLine - time.Second).UnixNano()) }
+func (b *Backend) Age() { b.pruned.Store(time.Now().Add(-idleTimeout - time.Second).UnixNano()) }
 
 // Forget makes the backend believe that all connections are unused for a while.
 func (b *Backend) Forget() {
 	b.all.Range(func(one, _ any) bool {
-		w := one.(*wire)
+		w := one.(*session)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for _, l := range w.lines {
-			l.used = l.used.Add(-2 * unusedLine)
+		for _, l := range w.clients {
+			l.lastUsed = l.lastUsed.Add(-2 * idleTimeout)
 		}
 		return true
 	})
 }
 
 // ReplaceMaster makes the backend believe that Sentinel has replaced the master.
-func (b *Backend) ReplaceMaster() { b.masters.Add(1) }
+func (b *Backend) ReplaceMaster() { b.masterEpoch.Add(1) }

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	markMemory = 24 * time.Hour   // how long the server remembers the last incarnation of an instance
-	markRenew  = time.Hour        // how often a member makes it remember anew
-	lateReads  = block + patience // how long a read of a replaced member may still get entries
+	markMemory     = 24 * time.Hour         // how long the server remembers the last incarnation of an instance
+	markRenew      = time.Hour              // how often a member makes it remember anew
+	lateReadWindow = blockTime + replyGrace // how long a read of a replaced member may still get entries
 )
 
 // An incarnation is the present life of a process with a name, as a member sees it. The
@@ -34,9 +34,9 @@ type incarnation struct {
 func (i *incarnation) join(ctx context.Context, s *source, start string) error {
 	c := s.config
 	keys := []string{s.stream, trimmedKey(s.stream), youngKey(s.stream), membersKey(s.delayed), instancesKey(s.delayed)}
-	args := []any{c.Group, s.name, start, millis(s.backend.youth), 0}
+	args := []any{c.Group, s.name, start, millis(s.backend.youngFor), 0}
 	if c.Ephemeral {
-		args[4] = heardOf(c.Lease)
+		args[4] = livenessMillis(c.Lease)
 	}
 	if c.Instance != "" {
 		i.mark, i.name = instanceKey(s.delayed, c.Instance), c.Incarnation
@@ -62,7 +62,7 @@ func (i *incarnation) join(ctx context.Context, s *source, start string) error {
 }
 
 // arguments returns keys with the key of the mark, and the further arguments of take.lua.
-func (i *incarnation) arguments(keys []string, now time.Time) (all []string, args []any) {
+func (i *incarnation) takeArgs(keys []string, now time.Time) (all []string, args []any) {
 	if i.mark == "" {
 		return keys, nil
 	}
@@ -71,14 +71,14 @@ func (i *incarnation) arguments(keys []string, now time.Time) (all []string, arg
 		i.renewed = now
 	}
 	args = []any{renew, millis(markMemory)}
-	if now.Sub(i.attached) > lateReads {
+	if now.Sub(i.attached) > lateReadWindow {
 		i.replaced = nil
 	}
 	return append(keys, i.mark), append(args, i.replaced...)
 }
 
 // question returns the call that reads the mark, if the member is of an instance.
-func (i *incarnation) question() []*call {
+func (i *incarnation) markQuery() []*call {
 	if i.mark == "" {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (i *incarnation) question() []*call {
 
 // ended reports whether the answer names a later incarnation. Without an answer it returns false: the
 // next run of take.lua reads the mark again.
-func (i *incarnation) ended(answer *call) bool {
+func (i *incarnation) superseded(answer *call) bool {
 	latest := string(answer.bulk())
 	return answer.err == nil && latest != "" && latest != i.name
 }

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	maxTrim      = 10_000                 // most entries that one run trims; other clients wait for the run
-	trimAgain    = 100 * time.Millisecond // time to the next run if there are more entries to trim
+	trimLimit    = 10_000                 // most entries that one run trims; other clients wait for the run
+	trimMore     = 100 * time.Millisecond // time to the next run if there are more entries to trim
 	trimBusy     = time.Second            // time to the next run if busy entries were trimmed, or more repairs are left
 	trimIdle     = 5 * time.Second        // time to the next run in all other cases
-	turn         = 2 * trimIdle           // time after the last run until another process may do the work
+	turnTTL      = 2 * trimIdle           // time after the last run until another process may do the work
 	unknownLease = 10 * time.Minute       // assumed lease of consumers of other programs
-	busy         = 1000
+	busyTrim     = 1000
 
-	youth    = time.Minute // time for which a stream is young after a group was created on it
-	maxYoung = 100_000     // a stream with more entries is not young, because it uses much memory
+	defaultYoungFor = time.Minute // time for which a stream is young after a group was created on it
+	maxYoung        = 100_000     // a stream with more entries is not young, because it uses much memory
 )
 
 // Maintain implements [backend.Maintainer]. It trims the messages that every group has
@@ -35,14 +35,14 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
 	b.mu.Lock()
-	mending := b.mending[delayed]
+	mending := b.repairFrom[delayed]
 	b.mu.Unlock()
-	args := []any{group, maxTrim, millis(unknownLease), mending, maxYoung, b.id, millis(turn), b.options.MaxMessages}
+	args := []any{group, trimLimit, millis(unknownLease), mending, maxYoung, b.id, millis(turnTTL), b.options.MaxMessages}
 	c := maintainScript.call([]string{
 		stream, delayed, trimmedKey(stream), youngKey(stream), turnKey(stream), turnKey(delayed), settingsKey(stream),
 	}, append(args, b.members.groups(topic)...)...)
-	heard, idle := b.ephemerals.hear(topic, group)
-	defer b.ephemerals.sweep(ctx)
+	heard, idle := b.ephemerals.heartbeat(topic, group)
+	defer b.ephemerals.reap(ctx)
 	b.send(ctx, append(heard, c)...)
 	c.arrayOf(3)
 	removed, more := c.integer(), c.integer() == 1
@@ -55,14 +55,14 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 		return trimIdle, b.failure("maintain", topic+"/"+group, err)
 	}
 	b.mu.Lock()
-	if b.mending[delayed] = after; after == "" {
-		delete(b.mending, delayed) // groups come and go
+	if b.repairFrom[delayed] = after; after == "" {
+		delete(b.repairFrom, delayed) // groups come and go
 	}
 	b.mu.Unlock()
 	switch {
 	case more:
-		return trimAgain, nil
-	case removed >= busy || after != "":
+		return trimMore, nil
+	case removed >= busyTrim || after != "":
 		return min(trimBusy, idle), nil
 	}
 	return idle, nil

@@ -29,7 +29,7 @@ func position(mem *slab.Slab, id []byte) string {
 	millis, serial, _ := bytes.Cut(id, []byte("-"))
 	to := room[:0]
 	if more := len(millis) - milliDigits; more > 0 {
-		to = append(to, letter(more))
+		to = append(to, longIDLetter(more))
 	} else {
 		to = append(to, zeros[:-more]...)
 	}
@@ -39,7 +39,7 @@ func position(mem *slab.Slab, id []byte) string {
 }
 
 // letter returns the letter for a number of digits beyond 14.
-func letter(more int) byte { return 'a' - 1 + byte(more) }
+func longIDLetter(more int) byte { return 'a' - 1 + byte(more) }
 
 // entryID returns a position as Redis accepts it. It returns a pointer, because commands take
 // a *string as an argument without an allocation.
@@ -53,7 +53,7 @@ func entryID(position *string) *string {
 
 // givenID returns the id of an entry whose position the caller gives: a position of this
 // backend, or an id as Redis writes it.
-func givenID(p string) (any, error) {
+func parseID(p string) (any, error) {
 	millis, serial, _ := strings.Cut(p, "-")
 	_, err := strconv.ParseUint(millis, 10, 64)
 	_, bad := strconv.ParseUint(serial, 10, 64)
@@ -72,7 +72,7 @@ func checkPosition(p string) error {
 	millis, serial, _ := strings.Cut(p, "-")
 	digits := strings.TrimLeft(millis, "abcdef")
 	more := len(digits) - milliDigits
-	ok := len(serial) == serialDigits && more >= 0 && (millis == digits || more > 0 && millis == string(letter(more))+digits)
+	ok := len(serial) == serialDigits && more >= 0 && (millis == digits || more > 0 && millis == string(longIDLetter(more))+digits)
 	for _, number := range []string{digits, serial} { // each number of an id is at most 2⁶⁴−1
 		_, err := strconv.ParseUint(number, 10, 64)
 		ok = ok && err == nil

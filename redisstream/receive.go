@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	maxSweep   = 100                    // most deliveries of one run of take.lua; other clients wait for the run
-	grace      = 900 * time.Millisecond // longest wait of a read for its answer after its context is done
-	replyBytes = 512 << 10              // wanted size in bytes of one reply with entries
-	lateBlock  = 2 * time.Millisecond   // after this time without an answer the server is idle, see unblock
-	leastRead  = 8                      // a read asks for 8 entries at least, even if entries are large, unless its bound in bytes is small
-	unknown    = 32 << 10               // size of an entry that a source expects before its first one
-	giveBack   = 500 * time.Millisecond // longest time in which a read gives back the messages that do not fit
+	maxTake         = 100                    // most deliveries of one run of take.lua; other clients wait for the run
+	cancelGrace     = 900 * time.Millisecond // longest wait of a read for its answer after its context is done
+	replyBytes      = 512 << 10              // wanted size in bytes of one reply with entries
+	idleServerDelay = 2 * time.Millisecond   // after this time without an answer the server is idle, see unblock
+	minRead         = 8                      // a read asks for 8 entries at least, even if entries are large, unless its bound in bytes is small
+	initialSize     = 32 << 10               // size of an entry that a source expects before its first one
+	returnTimeout   = 500 * time.Millisecond // longest time in which a read gives back the messages that do not fit
 )
 
 // A receipt is the Token of a delivery.
 type receipt struct {
-	*handOut
+	*readBatch
 	count   int         // the delivery count on the server when it was delivered; fenced scripts compare it
 	settled bool        // take.lua found that the entry has no body, and acknowledged it
 	unsure  atomic.Bool // an Ack of the delivery had no answer
 }
 
 // A handOut has the fields that are equal in all receipts of one read.
-type handOut struct {
-	source *source
-	until  time.Time // before this moment no other member receives the deliveries
-	life   int       // value of source.life
+type readBatch struct {
+	source   *source
+	leaseEnd time.Time // before this moment no other member receives the deliveries
+	resets   int       // value of source.life
 }
 
 // countBase splits the delivery count of the server. The remainder is the attempt. The
@@ -45,41 +45,41 @@ const countBase = 1_000_000
 
 // Receive implements [backend.Source].
 func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
 	if s.closed.Load() {
 		return nil, s.failure("receive", backend.ErrClosed)
 	}
 	if limit <= 0 || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if !s.backend.readers.open(s) {
+	if !s.backend.readers.acquire(s) {
 		return nil, s.failure("receive", backend.ErrClosed)
 	}
-	defer s.backend.readers.close(s)
+	defer s.backend.readers.release(s)
 	s.loan.Return()
-	s.asked = time.Now()
+	s.receivedAt = time.Now()
 	ds, err := s.receive(ctx, limit, maxBytes)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, backend.ErrUnknownOutcome) {
 		return ds, ctx.Err() // nothing was sent
 	}
-	s.failed = err != nil
-	s.note(ds, err)
+	s.lastFailed = err != nil
+	s.recordRead(ds, err)
 	return ds, s.failure("receive", err)
 }
 
 // note remembers the highest position received, and whether a reply was lost. After a lost
 // reply, the next run of take.lua gives back its messages. Otherwise they would be
 // redelivered only after their lease, behind newer messages.
-func (s *source) note(ds []backend.Delivery, err error) {
+func (s *source) recordRead(ds []backend.Delivery, err error) {
 	for i := range ds {
-		if ds[i].Position > string(s.high) {
-			s.high = append(s.high[:0], ds[i].Position...)
+		if ds[i].Position > string(s.highest) {
+			s.highest = append(s.highest[:0], ds[i].Position...)
 		}
 	}
-	if errors.Is(err, backend.ErrUnknownOutcome) && s.lost == 0 {
-		s.lost, s.after = s.number, ""
-		s.sweepBy(time.Time{}, false)
+	if errors.Is(err, backend.ErrUnknownOutcome) && s.lostRun == 0 {
+		s.lostRun, s.sweepAfter = s.runNumber, ""
+		s.advanceTake(time.Time{}, false)
 	}
 }
 
@@ -87,22 +87,22 @@ func (s *source) note(ds []backend.Delivery, err error) {
 // nothing may ask for another run: it had too many delayed messages to sort all of them, or
 // gave back messages of a lost reply.
 func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
-	left, _ := s.untilSweep(false)
+	left, _ := s.untilTake(false)
 	for more := left <= 0; more && ctx.Err() == nil; {
-		if ds, more, err = s.runTake(ctx, min(limit, maxSweep), maxBytes); err != nil || len(ds) > 0 {
+		if ds, more, err = s.runTake(ctx, min(limit, maxTake), maxBytes); err != nil || len(ds) > 0 {
 			return ds, err
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ds, err = s.takeNew(ctx, limit, maxBytes, !s.failed)
+	ds, err = s.takeNew(ctx, limit, maxBytes, !s.lastFailed)
 	if errors.Is(err, backend.ErrGone) && !s.closed.Load() && ctx.Err() == nil {
 		// The stream or the group was deleted during the wait. It may exist again.
 		ds, err = s.takeNew(ctx, limit, maxBytes, false)
 	}
-	if maxBytes > 0 && (s.read > maxBytes || s.options.Flat) {
-		if n := fitting(ds, maxBytes); n < len(ds) {
+	if maxBytes > 0 && (s.lastBytes > maxBytes || s.options.Flat) {
+		if n := fitCount(ds, maxBytes); n < len(ds) {
 			err = returnAfter(ctx, s, ds[n-1].Position)
 			ds = ds[:n]
 		}
@@ -112,7 +112,7 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []b
 
 // fitting returns how many of the first deliveries of ds have at most maxBytes together. It
 // counts the first one even if it is larger.
-func fitting(ds []backend.Delivery, maxBytes int64) int {
+func fitCount(ds []backend.Delivery, maxBytes int64) int {
 	for i := range ds {
 		if maxBytes -= int64(ds[i].Size()); maxBytes < 0 {
 			return max(i, 1)
@@ -124,12 +124,12 @@ func fitting(ds []backend.Delivery, maxBytes int64) int {
 // returnAfter gives back the new messages after position, as after a lost reply. XREADGROUP
 // has no bound in bytes. If the call fails, the next Receive gives them back.
 func returnAfter(ctx context.Context, s *source, position string) (err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBack)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTimeout)
 	defer cancel()
-	s.high = append(s.high[:0], position...)
-	s.lost, s.after = s.number, ""
-	s.sweepBy(time.Time{}, false)
-	for s.lost > 0 && err == nil {
+	s.highest = append(s.highest[:0], position...)
+	s.lostRun, s.sweepAfter = s.runNumber, ""
+	s.advanceTake(time.Time{}, false)
+	for s.lostRun > 0 && err == nil {
 		_, _, err = s.runTake(ctx, 0, 0)
 	}
 	return err
@@ -142,29 +142,29 @@ func (s *source) runTake(ctx context.Context, most int, maxBytes int64) (ds []ba
 	if maxBytes > 0 {
 		bytesLeft = min(bytesLeft, maxBytes)
 	}
-	keys, own := s.incarnation.arguments([]string{s.stream, s.delayed, sweepKey(s.delayed), pauseKey(s.delayed)}, start)
+	keys, own := s.incarnation.takeArgs([]string{s.stream, s.delayed, sweepKey(s.delayed), pauseKey(s.delayed)}, start)
 	c := takeScript.call(keys, append([]any{
-		s.config.Group, s.name, most, millis(s.config.Lease), s.turn, s.after, bytesLeft, s.number, s.lost, bytes.TrimLeft(s.high, "abcdef"),
+		s.config.Group, s.name, most, millis(s.config.Lease), s.sweepOwner, s.sweepAfter, bytesLeft, s.runNumber, s.lostRun, bytes.TrimLeft(s.highest, "abcdef"),
 	}, own...)...)
-	s.sweepFrom(start.Add(block))
-	s.ask(ctx, c)
+	s.scheduleTake(start.Add(blockTime))
+	s.send(ctx, c)
 	c.arrayOf(5)
 	wait, ends := time.Duration(c.integer())*time.Microsecond, c.integer() == 1
 	turn, after := c.integer(), string(c.bulk())
 	ds = s.deliveries(&c.parser, true)
 	if err := c.end(); err != nil {
-		s.sweepBy(time.Time{}, false)
+		s.advanceTake(time.Time{}, false)
 		return nil, false, err
 	}
-	s.turn, s.after = turn, after
-	s.number++
-	if s.after == "" {
-		s.lost = 0
+	s.sweepOwner, s.sweepAfter = turn, after
+	s.runNumber++
+	if s.sweepAfter == "" {
+		s.lostRun = 0
 	}
 	if len(ds) > 0 {
 		wait = 0 // more messages may be due
 	}
-	s.sweepBy(start.Add(wait), ends) // the script knows of no message that is due before
+	s.advanceTake(start.Add(wait), ends) // the script knows of no message that is due before
 	return ds, wait == 0, nil
 }
 
@@ -174,29 +174,29 @@ func (s *source) runTake(ctx context.Context, most int, maxBytes int64) (ds []ba
 func (s *source) takeNew(ctx context.Context, limit int, maxBytes int64, wait bool) ([]backend.Delivery, error) {
 	// redis-server makes the whole reply before it sends any part, and serves no other client
 	// meanwhile. So the reply must not be too large.
-	count := min(limit, max(leastRead, replyBytes/max(s.weight, 1)))
+	count := min(limit, max(minRead, replyBytes/max(s.meanSize, 1)))
 	if maxBytes > 0 {
-		count = int(min(int64(count), max(1, maxBytes/max(s.largest, 1))))
+		count = int(min(int64(count), max(1, maxBytes/max(s.maxSize, 1))))
 	}
 	args := append(make([]any, 0, 11), "xreadgroup", "group", s.config.Group, s.name, "count", count)
 	if wait {
-		left, ends := s.untilSweep(true)
-		defer s.untilSweep(false)
+		left, ends := s.untilTake(true)
+		defer s.untilTake(false)
 		if left > 0 { // a block of 0 would wait without end, and a short one for up to 100 ms
 			args = append(args, "block", millis(left))
 		}
 		if left > 0 && ends {
-			defer time.AfterFunc(left+lateBlock, s.unblock).Stop()
+			defer time.AfterFunc(left+idleServerDelay, s.unblock).Stop()
 		}
 	}
 	c := &call{args: append(args, "streams", s.stream, ">")}
-	latest := s.incarnation.question()
-	s.ask(ctx, c, latest...)
+	latest := s.incarnation.markQuery()
+	s.send(ctx, c, latest...)
 	ds := s.newDeliveries(&c.parser)
 	if err := c.end(); err != nil {
 		return nil, err
 	}
-	if len(latest) > 0 && s.incarnation.ended(latest[0]) {
+	if len(latest) > 0 && s.incarnation.superseded(latest[0]) {
 		_, _, err := s.runTake(ctx, 1, 0) // it gives ds back, and returns ErrReplaced
 		return nil, err
 	}
@@ -205,7 +205,7 @@ func (s *source) takeNew(ctx context.Context, limit int, maxBytes int64, wait bo
 
 // ask makes a call on the connection of the member, and more calls in the same round trip.
 // The reply to c is valid until the next ask, which uses its memory again.
-func (s *source) ask(ctx context.Context, c *call, more ...*call) {
+func (s *source) send(ctx context.Context, c *call, more ...*call) {
 	c.reply = s.reply.next()
 	s.reader.send(ctx, append([]*call{c}, more...)...)
 	s.reply = c.reply
@@ -219,8 +219,8 @@ func (s *source) newDeliveries(p *parser) []backend.Delivery {
 	p.arrayOf(2)
 	p.bulk()
 	ds := s.deliveries(p, false)
-	if len(ds) > 0 && ds[0].Position <= string(s.high) {
-		ds[0].Token.(*receipt).life = s.beginAgain(ds[0].Position)
+	if len(ds) > 0 && ds[0].Position <= string(s.highest) {
+		ds[0].Token.(*receipt).resets = s.recordReset(ds[0].Position)
 	}
 	return ds
 }
@@ -228,19 +228,19 @@ func (s *source) newDeliveries(p *parser) []backend.Delivery {
 // beginAgain records that the group was reset, because it delivers a message as new that the
 // member has received before. The server cannot tell the two deliveries of this message
 // apart, so outlived refuses the deliveries of the earlier life.
-func (s *source) beginAgain(position string) (life int) {
+func (s *source) recordReset(position string) (life int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.life++
-	s.again = strings.Clone(position)
-	return s.life
+	s.resets++
+	s.resetAt = strings.Clone(position)
+	return s.resets
 }
 
 // outlived reports whether the group began again after the delivery of d, at d or before it.
-func (s *source) outlived(d *backend.Delivery) bool {
+func (s *source) predatesReset(d *backend.Delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return d.Token.(*receipt).life < s.life && d.Position >= s.again
+	return d.Token.(*receipt).resets < s.resets && d.Position >= s.resetAt
 }
 
 // deliveries reads entries: {{id, count, fields}, …} if counted, which is the form of
@@ -254,55 +254,55 @@ func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 	var mem slab.Slab
 	mem.Expect(0, 0, size)
 	ds := s.loan.Lend(s.loan.Room(nil, n)[:n])
-	receipts, from := make([]receipt, n), &handOut{s, s.asked.Add(s.config.Lease), s.life} // only Receive changes life
-	entries := entries{s.config.Topic, s.options}
+	receipts, from := make([]receipt, n), &readBatch{s, s.receivedAt.Add(s.config.Lease), s.resets} // only Receive changes life
+	entries := entryReader{s.config.Topic, s.options}
 	for i := range ds {
 		r, d := &receipts[i], &ds[i]
 		*d = backend.Delivery{Token: r, Redelivered: counted}
-		r.handOut = from
+		r.readBatch = from
 		r.count, d.Err = entries.read(p, &mem, &d.Message, counted, n-i)
 		d.Attempt = r.count % countBase
 		r.settled = counted && d.Err == errBodyGone //nolint:errorlint // it is not wrapped
 		largest, left = max(largest, left-len(p.rest)), len(p.rest)
 	}
-	s.read = int64(size - left)
-	s.weight, s.largest = int(s.read)/n, max(s.largest/2, int64(largest))
+	s.lastBytes = int64(size - left)
+	s.meanSize, s.maxSize = int(s.lastBytes)/n, max(s.maxSize/2, int64(largest))
 	return ds
 }
 
 // untilSweep notes whether a read waits for new messages. It returns the time until the next
 // run of take.lua, and whether a delay ends then.
-func (s *source) untilSweep(waits bool) (left time.Duration, ends bool) {
+func (s *source) untilTake(waits bool) (left time.Duration, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waits = waits
-	return time.Until(s.sweep), s.ends
+	s.blocked = waits
+	return time.Until(s.nextTake), s.delayEnds
 }
 
 // sweepFrom sets the time of the next run of take.lua, when a run begins. A Delay during
 // the run may be too late for this run, and then makes the next run earlier by dueIn.
-func (s *source) sweepFrom(next time.Time) {
+func (s *source) scheduleTake(next time.Time) {
 	s.mu.Lock()
-	s.sweep, s.ends = next, false
+	s.nextTake, s.delayEnds = next, false
 	s.mu.Unlock()
 }
 
 // sweepBy makes the next run of take.lua begin no later than at, when a delay may end. It
 // returns true if this made the run earlier while a read waits. The caller must then wake
 // the read at that time.
-func (s *source) sweepBy(at time.Time, ends bool) (waits bool) {
+func (s *source) advanceTake(at time.Time, ends bool) (waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !at.Before(s.sweep) {
+	if !at.Before(s.nextTake) {
 		return false
 	}
-	s.sweep, s.ends = at, ends
-	return s.waits
+	s.nextTake, s.delayEnds = at, ends
+	return s.blocked
 }
 
 // dueIn makes take.lua run after d, because a delay of d begins now.
-func (s *source) dueIn(d time.Duration) {
-	if !s.sweepBy(time.Now().Add(d), true) {
+func (s *source) wakeAfter(d time.Duration) {
+	if !s.advanceTake(time.Now().Add(d), true) {
 		return
 	}
 	if d <= 0 {
@@ -310,25 +310,25 @@ func (s *source) dueIn(d time.Duration) {
 		return
 	}
 	time.AfterFunc(d, func() {
-		if left, waits := s.left(); waits && left <= 0 {
+		if left, waits := s.timeLeft(); waits && left <= 0 {
 			s.unblock()
 		}
 	})
 }
 
 // left returns the time until the next run of take.lua, and whether a read waits.
-func (s *source) left() (left time.Duration, waits bool) {
+func (s *source) timeLeft() (left time.Duration, waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Until(s.sweep), s.waits
+	return time.Until(s.nextTake), s.blocked
 }
 
 // waiting returns the id of the connection to node on which a read waits. It returns 0 if
 // no read waits, or if the id is not known.
-func (s *source) waiting(node *redis.Client) int64 {
+func (s *source) blockedConn(node *redis.Client) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.waits || s.reader == nil {
+	if !s.blocked || s.reader == nil {
 		return 0
 	}
 	return s.reader.id(node)
@@ -342,15 +342,15 @@ const unblockAgain = time.Millisecond // time until the next attempt, if the ser
 // before the read. It then answers that no read waits, and unblock sends the request again
 // until the read has ended. Without success the read ends by itself a little later.
 func (s *source) unblock() {
-	ctx, cancel := context.WithTimeout(context.Background(), block) //nolint:forbidigo // the context of the read may be done
+	ctx, cancel := context.WithTimeout(context.Background(), blockTime) //nolint:forbidigo // the context of the read may be done
 	defer cancel()
 	node, err := s.backend.node(ctx, s.stream)
-	if err != nil || s.waiting(node) == 0 {
+	if err != nil || s.blockedConn(node) == 0 {
 		return
 	}
-	_ = s.backend.with(ctx, func(w *wire) error {
-		return w.do(ctx, func(ctx context.Context) error {
-			for id := s.waiting(node); id != 0 && err == nil; id = s.waiting(node) {
+	_ = s.backend.with(ctx, func(sess *session) error {
+		return sess.do(ctx, func(ctx context.Context) error {
+			for id := s.blockedConn(node); id != 0 && err == nil; id = s.blockedConn(node) {
 				var woken int64
 				if woken, err = node.ClientUnblock(ctx, id).Result(); woken > 0 {
 					break

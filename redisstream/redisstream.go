@@ -124,12 +124,12 @@ func checkTopic(topic string, o TopicOptions) error {
 }
 
 const (
-	wires       = 8                      // calls that can run at the same time, not counting reads of members
-	answer      = 5 * time.Second        // longest wait of a call for an answer; its context may end earlier
-	block       = 500 * time.Millisecond // longest wait of a read for new messages
-	patience    = 2 * time.Second        // how long a read waits for its answer after block has passed
-	mostReaders = 32                     // topics of a subscription that wait for messages at the same time
-	maxPayload  = 16 << 20               // most bytes of a message: while the server reads it, all other clients wait
+	maxSessions  = 8                      // calls that can run at the same time, not counting reads of members
+	replyTimeout = 5 * time.Second        // longest wait of a call for an answer; its context may end earlier
+	blockTime    = 500 * time.Millisecond // longest wait of a read for new messages
+	replyGrace   = 2 * time.Second        // how long a read waits for its answer after block has passed
+	maxReaders   = 32                     // topics of a subscription that wait for messages at the same time
+	maxPayload   = 16 << 20               // most bytes of a message: while the server reads it, all other clients wait
 )
 
 // A Backend keeps topics in one Redis: a server, a Cluster, or a master with Sentinels. Its
@@ -137,24 +137,24 @@ const (
 type Backend struct {
 	broker
 	namespace
-	options Options
-	owned   bool          // Close closes the client
-	opened  string        // the first address of the URL that Open was given; empty after New
-	youth   time.Duration // the constant youth; tests change it
-	id      string        // of the process and backend, for the turns of Maintain
+	options  Options
+	owned    bool          // Close closes the client
+	opened   string        // the first address of the URL that Open was given; empty after New
+	youngFor time.Duration // the constant youth; tests change it
+	id       string        // of the process and backend, for the turns of Maintain
 
-	readers  readers
+	readers  readerPool
 	warnings warnings
-	bounds   bounds
+	bounds   boundCache
 	members  members
 	closed   atomic.Bool
 
-	ephemerals ephemerals
+	ephemerals ephemeralGroups
 
 	mu sync.Mutex
 	// mending has, by delayedKey, the id after which the next Maintain continues to repair
 	// delayed messages.
-	mending map[string]string
+	repairFrom map[string]string
 }
 
 var (
@@ -179,21 +179,21 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 		return nil, fmt.Errorf("redisstream: new: %w", err)
 	}
 	b := &Backend{
-		namespace: namespace(o.Namespace), options: o, youth: youth, id: rand.Text(), mending: map[string]string{},
+		namespace: namespace(o.Namespace), options: o, youngFor: defaultYoungFor, id: rand.Text(), repairFrom: map[string]string{},
 	}
-	b.lent, b.bounds.all = client, o.MaxMessages > 0
+	b.client, b.bounds.all = client, o.MaxMessages > 0
 	b.ephemerals.backend = b
-	b.wires = pool.New(wires, func() *wire { return newWire(&b.broker, answer) }, (*wire).end)
+	b.sessions = pool.New(maxSessions, func() *session { return newSession(&b.broker, replyTimeout) }, (*session).end)
 	switch client := client.(type) {
 	case *redis.Client:
-		b.sentinel = client.Options().Addr == underSentinel
-		b.detour(client)
+		b.sentinel = client.Options().Addr == sentinelAddr
+		b.addHook(client)
 	case *redis.ClusterClient:
 		if err := readsMasters(client.Options()); err != nil {
 			return nil, fmt.Errorf("redisstream: new: %w", err)
 		}
 		b.cluster = client
-		client.OnNewNode(func(node *redis.Client) { b.detour(node) })
+		client.OnNewNode(func(node *redis.Client) { b.addHook(node) })
 	default:
 		return nil, fmt.Errorf("redisstream: new: a %T cannot be used: it must be a *redis.Client or a *redis.ClusterClient", client)
 	}
@@ -218,7 +218,7 @@ func readsMasters(o *redis.ClusterOptions) error {
 func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{
 		Payload: maxPayload, OnceWindow: b.options.OnceWindow, Refund: true, FencedAcks: true, Instances: true, Positions: true,
-		Receivers: mostReaders, Settings: backend.Supported{Keep: true, MaxMessages: true}, Ephemeral: true,
+		Receivers: maxReaders, Settings: backend.Supported{Keep: true, MaxMessages: true}, Ephemeral: true,
 	}
 }
 
@@ -230,11 +230,11 @@ func (b *Backend) Close() error {
 	for _, s := range b.members.list() { // a later one finds the backend closed
 		s.close()
 	}
-	b.wires.Close((*wire).end)
+	b.sessions.Close((*session).end)
 	if !b.owned {
 		return nil
 	}
-	return failure(false, "close", "", b.lent.Close())
+	return failure(false, "close", "", b.client.Close())
 }
 
 // Ping implements [backend.Pinger].
@@ -266,7 +266,7 @@ var _ backend.Identified = (*Backend)(nil)
 func (b *Backend) Identity() backend.Identity {
 	i := backend.Identity{System: "redis"}
 	addr := b.opened
-	switch client := b.lent.(type) {
+	switch client := b.client.(type) {
 	case *redis.Client:
 		i.Client = client.Options().ClientName
 		if !b.sentinel {

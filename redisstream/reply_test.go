@@ -65,7 +65,7 @@ type entry struct {
 func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	b, err := New(speaker(t, text), Options{})
 	require.NoError(t, err)
-	w := newWire(&b.broker, time.Second)
+	w := newSession(&b.broker, time.Second)
 	defer w.end()
 	c := &call{args: []any{"xreadgroup", "group", "g", "c", "streams", "s", ">"}}
 	w.send(t.Context(), c)
@@ -268,7 +268,7 @@ func FuzzParser(f *testing.F) {
 			p := parser{rest: r.raw}
 			require.LessOrEqual(t, read(&p), len(text))
 			if p.err != nil {
-				require.True(t, errors.Is(p.err, errMalformed) || isAnswer(p.err), p.err)
+				require.True(t, errors.Is(p.err, errMalformed) || isReply(p.err), p.err)
 				require.Empty(t, p.rest)
 				require.Empty(t, p.bulk())
 				require.Zero(t, p.integer())

@@ -21,15 +21,15 @@ import (
 type reply struct{ raw []byte }
 
 const (
-	leastRoom = 16      // least memory for the next bytes of a string
-	keepReply = 1 << 20 // larger memory is not kept for the next reply
-	keepIdle  = 4 << 10 // larger memory is not kept either if the last reply used less than 1/8 of it
+	minGrow      = 16      // least memory for the next bytes of a string
+	maxKeptReply = 1 << 20 // larger memory is not kept for the next reply
+	maxIdleReply = 4 << 10 // larger memory is not kept either if the last reply used less than 1/8 of it
 )
 
 // next returns an empty reply. It has the memory of r, unless the constants above say that
 // r is too large.
 func (r *reply) next() reply {
-	if size := cap(r.raw); size > keepReply || size > keepIdle && len(r.raw) < size/8 {
+	if size := cap(r.raw); size > maxKeptReply || size > maxIdleReply && len(r.raw) < size/8 {
 		return reply{}
 	}
 	return reply{r.raw[:0]}
@@ -49,7 +49,7 @@ func (r *reply) Write(p []byte) (int, error) {
 // they are copied only once. The memory grows as bytes arrive, because a length may be wrong.
 func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	for err == nil {
-		r.raw = slices.Grow(r.raw, leastRoom)
+		r.raw = slices.Grow(r.raw, minGrow)
 		var k int
 		k, err = src.Read(r.raw[len(r.raw):cap(r.raw)])
 		r.raw, n = r.raw[:len(r.raw)+k], n+int64(k)
@@ -62,7 +62,7 @@ func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 
 // serverError returns an error reply in the type that go-redis uses for it. That type is in
 // an internal package: no code here can name it, but the compiler can infer it.
-func serverError(text string) error { return like(redis.ErrNoScript, plain(text)) }
+func serverError(text string) error { return like(redis.ErrNoScript, stripScriptInfo(text)) }
 
 func like[T ~string](_ T, text string) T { return T(text) }
 
@@ -99,7 +99,7 @@ func (p *parser) line(kinds string) (kind byte, text []byte) {
 		p.rest = p.rest[end+1:]
 		return kind, text
 	case kind == '-' && p.err == nil:
-		p.err = classOfReply(string(text))
+		p.err = classifyReply(string(text))
 	}
 	p.fail("none of " + kinds)
 	return 0, nil

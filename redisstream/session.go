@@ -19,116 +19,116 @@ import (
 //
 // A call goes through the lent client, to use its hooks and its routing in Cluster. The
 // innermost hook, a detour, passes the call to a client that belongs to the wire.
-type wire struct {
-	broker *broker
-	wait   time.Duration // longest wait for an answer, or for the next piece of an answer
-	grace  time.Duration // longest wait for an answer after the context of a call is done
-	onDone func()        // called when the context of a call is done; nil unless the wire is one of readers
-	trip   trip          // memory for publishing
-	fate   atomic.Int32  // of the commands of the current call
+type session struct {
+	broker    *broker
+	timeout   time.Duration // longest wait for an answer, or for the next piece of an answer
+	grace     time.Duration // longest wait for an answer after the context of a call is done
+	onDone    func()        // called when the context of a call is done; nil unless the wire is one of readers
+	batch     publishBatch  // memory for publishing
+	sendState atomic.Int32  // of the commands of the current call
 
 	// Connections are numbered as they are dialed. The greetings of all connections up to
 	// greeted have ended, so later writes are commands. If a connection with a lower number
 	// is still in its greeting, the rest of its greeting counts as a command.
-	dialed, greeted atomic.Int64
+	dialed, ready atomic.Int64
 
-	mu     sync.Mutex
-	lines  map[*redis.Client]*line // by the client of the program for the same server
-	master int64                   // value of broker.masters when the call began
-	call   uint64                  // number of the current or last call
-	closed bool                    // the lines are closed; the next call gets new ones
-	ended  bool                    // all later calls fail
-	busy   bool                    // a call is under way
+	mu      sync.Mutex
+	clients map[*redis.Client]*nodeClient // by the client of the program for the same server
+	epoch   int64                         // value of broker.masters when the call began
+	call    uint64                        // number of the current or last call
+	closed  bool                          // the lines are closed; the next call gets new ones
+	ended   bool                          // all later calls fail
+	busy    bool                          // a call is under way
 }
 
 // A line is the client of a wire for one server.
-type line struct {
+type nodeClient struct {
 	*redis.Client
-	used time.Time // when a call last asked for it, in Cluster
-	id   int64     // the connection's id at the server, for the wire of a member; 0 if not known
+	lastUsed time.Time // when a call last asked for it, in Cluster
+	id       int64     // the connection's id at the server, for the wire of a member; 0 if not known
 }
 
 // The fates of the commands of a call.
 const (
-	lent int32 = iota // no detour has seen them, so the lent client may have sent them
-	kept              // they are with the wire, which has not written any
-	sent              // the wire has written some of them
+	notRouted int32 = iota // no detour has seen them, so the lent client may have sent them
+	routed                 // they are with the wire, which has not written any
+	written                // the wire has written some of them
 )
 
-func newWire(b *broker, wait time.Duration) *wire {
-	w := &wire{broker: b, wait: wait, lines: map[*redis.Client]*line{}}
-	b.all.Store(w, true)
-	return w
+func newSession(b *broker, wait time.Duration) *session {
+	s := &session{broker: b, timeout: wait, clients: map[*redis.Client]*nodeClient{}}
+	b.all.Store(s, true)
+	return s
 }
 
 // maySent reports whether the server may have a command of the call. It may if no detour
 // saw the call. A Cluster node that the lent client knew before New may have no detour. A
 // hook of the program may have replaced the context.
-func (w *wire) maySent() bool { return w.fate.Load() != kept }
+func (s *session) mayHaveSent() bool { return s.sendState.Load() != routed }
 
 const smallBuffer = 4 << 10 // bytes of the write buffer of the wire of a member, whose commands are short
 
 // client returns the client of the wire for the server of node. It makes the client if
 // there is none.
-func (w *wire) client(node *redis.Client) *redis.Client {
-	w.fate.CompareAndSwap(lent, kept)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if l := w.lines[node]; l != nil {
-		l.touch(w)
-		return l.Client
+func (s *session) client(node *redis.Client) *redis.Client {
+	s.sendState.CompareAndSwap(notRouted, routed)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if nc := s.clients[node]; nc != nil {
+		nc.touch(s)
+		return nc.Client
 	}
-	l, o := &line{}, *node.Options()
-	l.touch(w)
-	o.Dialer, o.OnConnect = w.dialer(l, quietly(o.Dialer)), w.greeting(l, o.OnConnect)
+	nc, o := &nodeClient{}, *node.Options()
+	nc.touch(s)
+	o.Dialer, o.OnConnect = s.dialer(nc, quietly(o.Dialer)), s.handshake(nc, o.OnConnect)
 	o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = 1, 0, 1, 0, 0, -1
-	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = w.wait, w.wait, false // the wire checks the context
-	if w.onDone != nil {
+	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = s.timeout, s.timeout, false // the wire checks the context
+	if s.onDone != nil {
 		o.WriteBufferSize = smallBuffer
 	}
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.PushNotificationProcessor, o.ClientSideCache, o.ClientSideCacheConfig, o.Limiter = nil, nil, nil, nil
-	l.Client = redis.NewClient(&o)
-	w.lines[node] = l
-	if w.closed || w.ended {
-		_ = l.Close() // so that commands to it fail
+	nc.Client = redis.NewClient(&o)
+	s.clients[node] = nc
+	if s.closed || s.ended {
+		_ = nc.Close() // so that commands to it fail
 	}
-	return l.Client
+	return nc.Client
 }
 
 // touch records the use of l, in Cluster, where prune closes unused lines.
-func (l *line) touch(w *wire) {
-	if w.broker.cluster != nil {
-		l.used = time.Now()
+func (nc *nodeClient) touch(s *session) {
+	if s.broker.cluster != nil {
+		nc.lastUsed = time.Now()
 	}
 }
 
 // prune closes the lines that no call has used since a moment, unless a call is under way.
-func (w *wire) prune(since time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for node, l := range w.lines {
-		if !w.busy && l.used.Before(since) {
-			_ = l.Close()
-			delete(w.lines, node)
+func (s *session) prune(since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for node, nc := range s.clients {
+		if !s.busy && nc.lastUsed.Before(since) {
+			_ = nc.Close()
+			delete(s.clients, node)
 		}
 	}
 }
 
 // dialer returns a function that dials by dial, and makes the connection one of the wire. A
 // failed dial makes a dead connection.
-func (w *wire) dialer(l *line, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func (s *session) dialer(nc *nodeClient, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		w.mu.Lock()
-		l.id = 0 // the connection before has ended
-		w.mu.Unlock()
+		s.mu.Lock()
+		nc.id = 0 // the connection before has ended
+		s.mu.Unlock()
 		inner, err := dial(ctx, network, addr)
 		if _, dead := inner.(deadConn); dead || err != nil {
 			return inner, err
 		}
-		return checked(&conn{Conn: inner, wire: w, number: w.dialed.Add(1)}, inner), nil
+		return checked(&conn{Conn: inner, session: s, number: s.dialed.Add(1)}, inner), nil
 	}
 }
 
@@ -138,114 +138,114 @@ var errReplaced = &net.OpError{Op: "dial", Err: errors.New("the master was repla
 // connection. The function refuses a master that was replaced since the call began. For the
 // wire of a member, it asks the server for the id of the connection. Without an id, unblock
 // cannot wake a read.
-func (w *wire) greeting(l *line, hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+func (s *session) handshake(nc *nodeClient, hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
 			err = hook(ctx, c)
 		}
 		var id int64
-		if w.onDone != nil && err == nil {
-			if id, err = c.ClientID(ctx).Result(); isAnswer(err) {
+		if s.onDone != nil && err == nil {
+			if id, err = c.ClientID(ctx).Result(); isReply(err) {
 				err = nil // a client without permission has no id
 			}
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if err == nil && w.broker.masters.Load() != w.master {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err == nil && s.broker.masterEpoch.Load() != s.epoch {
 			err = errReplaced
 		}
 		if err == nil {
-			l.id = id
-			w.greeted.Store(w.dialed.Load())
+			nc.id = id
+			s.ready.Store(s.dialed.Load())
 		}
 		return err
 	}
 }
 
 // id returns the id of the connection to the server of node, or 0 if it is not known.
-func (w *wire) id(node *redis.Client) int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if l := w.lines[node]; l != nil {
-		return l.id
+func (s *session) id(node *redis.Client) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if nc := s.clients[node]; nc != nil {
+		return nc.id
 	}
 	return 0
 }
 
 // do runs call, with a context that tells detours to use the wire. If ctx ends first, do
 // closes the connections after the wire's grace.
-func (w *wire) do(ctx context.Context, call func(context.Context) error) error {
-	number, err := w.begin(ctx)
+func (s *session) do(ctx context.Context, call func(context.Context) error) error {
+	number, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
-	onDone := w.onDone // of this call, because the function below may run after it
+	onDone := s.onDone // of this call, because the function below may run after it
 	defer context.AfterFunc(ctx, func() {
-		time.AfterFunc(w.grace, func() { w.cutOff(number) })
+		time.AfterFunc(s.grace, func() { s.abort(number) })
 		if onDone != nil {
 			onDone()
 		}
 	})()
-	defer w.rest()
-	return call(context.WithValue(ctx, wireKey{}, w))
+	defer s.finish()
+	return call(context.WithValue(ctx, sessionKey{}, s))
 }
 
 // rest records that no call is under way.
-func (w *wire) rest() {
-	w.mu.Lock()
-	w.busy = false
-	w.mu.Unlock()
+func (s *session) finish() {
+	s.mu.Lock()
+	s.busy = false
+	s.mu.Unlock()
 }
 
 // begin begins a call and returns its number. It leaves the lines to a master that Sentinel
 // may have replaced.
-func (w *wire) begin(ctx context.Context) (number uint64, err error) {
-	w.fate.Store(lent)
-	w.broker.prune()
-	err = w.broker.watchMaster(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.call++
-	w.busy = err == nil
-	if master := w.broker.masters.Load(); w.closed || master != w.master {
-		w.hangUp()
-		clear(w.lines)
-		w.master, w.closed = master, false
+func (s *session) begin(ctx context.Context) (number uint64, err error) {
+	s.sendState.Store(notRouted)
+	s.broker.prune()
+	err = s.broker.ensureSentinelConn(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.call++
+	s.busy = err == nil
+	if master := s.broker.masterEpoch.Load(); s.closed || master != s.epoch {
+		s.closeAll()
+		clear(s.clients)
+		s.epoch, s.closed = master, false
 	}
-	return w.call, err
+	return s.call, err
 }
 
 // hangUp closes the connections. A call under way then fails. The caller holds the lock mu.
-func (w *wire) hangUp() {
-	w.closed = true
-	for _, l := range w.lines {
-		_ = l.Close()
+func (s *session) closeAll() {
+	s.closed = true
+	for _, nc := range s.clients {
+		_ = nc.Close()
 	}
 }
 
 // cutOff ends the call with this number, if it is the current one.
-func (w *wire) cutOff(number uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if number == w.call {
-		w.hangUp()
+func (s *session) abort(number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number == s.call {
+		s.closeAll()
 	}
 }
 
 // hasEnded reports whether end was called.
-func (w *wire) hasEnded() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.ended
+func (s *session) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
 }
 
 // end ends the current call, and makes later calls fail.
-func (w *wire) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ended = true
-	w.broker.all.Delete(w)
-	w.hangUp()
+func (s *session) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.broker.all.Delete(s)
+	s.closeAll()
 }
 
 // A conn is a connection of a wire. It notes that a command was written. It gives each
@@ -253,15 +253,15 @@ func (w *wire) end() {
 // that the server hangs.
 type conn struct {
 	net.Conn
-	wire   *wire
-	number int64 // see wire.greeted
+	session *session
+	number  int64 // see wire.greeted
 }
 
 // Read implements [net.Conn].
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && err == nil {
-		err = c.SetReadDeadline(time.Now().Add(c.wire.wait))
+		err = c.SetReadDeadline(time.Now().Add(c.session.timeout))
 	}
 	return n, err
 }
@@ -270,11 +270,11 @@ const maxWrite = 256 << 10 // bytes of one write
 
 // Write implements [net.Conn].
 func (c *conn) Write(p []byte) (n int, err error) {
-	if c.number <= c.wire.greeted.Load() {
-		c.wire.fate.Store(sent)
+	if c.number <= c.session.ready.Load() {
+		c.session.sendState.Store(written)
 	}
 	for n < len(p) && err == nil {
-		if err = c.SetWriteDeadline(time.Now().Add(c.wire.wait)); err == nil {
+		if err = c.SetWriteDeadline(time.Now().Add(c.session.timeout)); err == nil {
 			var k int
 			k, err = c.Conn.Write(p[n:min(n+maxWrite, len(p))])
 			n += k
@@ -348,29 +348,29 @@ func checked(outer, inner net.Conn) net.Conn {
 
 // readers are the wires for reads that wait. A member uses one during Receive, so that members
 // that read in turn share wires. There are at most as many as members.
-type readers struct {
+type readerPool struct {
 	mu      sync.Mutex
-	idle    []*wire // the one used last is used first
+	idle    []*session // the one used last is used first
 	lent    int
 	members int
 }
 
 // join adds a member.
-func (r *readers) join() {
+func (r *readerPool) addMember() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.members++
 }
 
 // leave removes a member, and ends the wires for which there is none any more.
-func (r *readers) leave() {
+func (r *readerPool) removeMember() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.members--
 	r.trim()
 }
 
-func (r *readers) trim() {
+func (r *readerPool) trim() {
 	for len(r.idle) > 0 && len(r.idle)+r.lent > r.members {
 		last := len(r.idle) - 1
 		r.idle[0].end()
@@ -380,50 +380,50 @@ func (r *readers) trim() {
 }
 
 // open lends a wire to s for a Receive. It returns false if s is closed.
-func (r *readers) open(s *source) bool {
-	w := r.get(&s.backend.broker)
-	w.onDone = s.unblock
+func (r *readerPool) acquire(s *source) bool {
+	sess := r.get(&s.backend.broker)
+	sess.onDone = s.unblock
 	s.mu.Lock()
-	s.reader = w
+	s.reader = sess
 	s.mu.Unlock()
 	if s.closed.Load() { // close has not seen the wire
-		r.close(s)
+		r.release(s)
 		return false
 	}
 	return true
 }
 
 // close takes the wire of s back after a Receive.
-func (r *readers) close(s *source) {
+func (r *readerPool) release(s *source) {
 	s.mu.Lock()
-	w := s.reader
+	sess := s.reader
 	s.reader = nil
 	s.mu.Unlock()
-	r.put(w)
+	r.put(sess)
 }
 
 // get lends a wire for one read.
-func (r *readers) get(b *broker) *wire {
+func (r *readerPool) get(b *broker) *session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lent++
 	if last := len(r.idle) - 1; last >= 0 {
-		w := r.idle[last]
+		sess := r.idle[last]
 		r.idle[last], r.idle = nil, r.idle[:last]
-		return w
+		return sess
 	}
-	w := newWire(b, block+patience)
-	w.grace = grace
-	return w
+	sess := newSession(b, blockTime+replyGrace)
+	sess.grace = cancelGrace
+	return sess
 }
 
 // put takes a wire back after its read.
-func (r *readers) put(w *wire) {
+func (r *readerPool) put(sess *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lent--
-	if !w.hasEnded() {
-		r.idle = append(r.idle, w)
+	if !sess.hasEnded() {
+		r.idle = append(r.idle, sess)
 	}
 	r.trim()
 }

@@ -76,75 +76,75 @@ func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declarati
 		return s, now.err
 	}
 	s = readSettings(text)
-	b.bounds.learn(topic, s.MaxMessages > 0, time.Now())
+	b.bounds.store(topic, s.MaxMessages > 0, time.Now())
 	return s, nil
 }
 
 const (
-	boundAge  = time.Second // after this time a Publish to a topic asks again whether the topic has a bound
-	maxBounds = 10_000      // topics that a backend remembers; it then forgets all, and asks anew
+	boundTTL        = time.Second // after this time a Publish to a topic asks again whether the topic has a bound
+	maxCachedBounds = 10_000      // topics that a backend remembers; it then forgets all, and asks anew
 )
 
 // bounds remembers which topics have a bound of their own (MaxMessages), because only their
 // messages need publish.lua. A backend asks before its first Publish to a topic. Later it
 // asks with its messages, in the same round trip, at most once in boundAge.
-type bounds struct {
+type boundCache struct {
 	all    bool // all topics have one, by Options.MaxMessages
 	mu     sync.Mutex
-	topics map[string]bound
+	topics map[string]topicBound
 }
 
-type bound struct {
-	set   bool
-	asked time.Time
+type topicBound struct {
+	bounded bool
+	asked   time.Time
 }
 
 // A question says whether the server must be asked for the bound of a topic.
-type question int
+type lookup int
 
 const (
-	answered question = iota
-	again             // ask with the next messages
-	first             // ask before the next messages
+	noLookup        lookup = iota
+	lookupWithBatch        // ask with the next messages
+	lookupFirst            // ask before the next messages
 )
 
 // question returns the question for a topic. The caller asks it. After again, other callers
 // do not ask for boundAge.
-func (b *bounds) question(topic string, now time.Time) question {
+func (b *boundCache) lookup(topic string, now time.Time) lookup {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, ok := b.topics[topic]
 	switch {
 	case !ok:
-		return first
-	case now.Sub(known.asked) < boundAge:
-		return answered
+		return lookupFirst
+	case now.Sub(known.asked) < boundTTL:
+		return noLookup
 	}
-	b.topics[topic] = bound{known.set, now} // the map has a copy of the name
-	return again
+	b.topics[topic] = topicBound{known.bounded, now} // the map has a copy of the name
+	return lookupWithBatch
 }
 
 // set reports whether a topic has a bound, as far as the backend knows.
-func (b *bounds) set(topic string) bool {
+func (b *boundCache) bounded(topic string) bool {
 	if b.all {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.topics[topic].set
+	return b.topics[topic].bounded
 }
 
 // learn remembers whether a topic has a bound. The server was asked at a moment, and a later
 // answer stays.
-func (b *bounds) learn(topic string, set bool, at time.Time) {
+func (b *boundCache) store(topic string, set bool, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known, ok := b.topics[topic]
 	if known.asked.After(at) {
 		return
 	}
-	if b.topics == nil || !ok && len(b.topics) >= maxBounds {
-		b.topics = map[string]bound{}
+	if b.topics == nil || !ok && len(b.topics) >= maxCachedBounds {
+		b.topics = map[string]topicBound{}
 	}
-	b.topics[strings.Clone(topic)] = bound{set, at} // it may be part of a large string
+	b.topics[strings.Clone(topic)] = topicBound{set, at} // it may be part of a large string
 }

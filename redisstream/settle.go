@@ -65,7 +65,7 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 		}
 		return delayScript.call([]string{s.stream, s.delayed}, args...)
 	})
-	s.dueIn(soonest) //nolint:contextcheck // it wakes the read of another call
+	s.wakeAfter(soonest) //nolint:contextcheck // it wakes the read of another call
 	return err
 }
 
@@ -85,7 +85,7 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 		switch r, ok := d.Token.(*receipt); {
 		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
 			errs.Set(i, len(ds), s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
-		case r.source.outlived(d), r.source != s && (op != "ack" || s.config.ConfirmAcks): // only the receiver can be the holder
+		case r.source.predatesReset(d), r.source != s && (op != "ack" || s.config.ConfirmAcks): // only the receiver can be the holder
 			errs.Set(i, len(ds), s.failure(op, backend.ErrLeaseLost))
 		case r.settled && op == "ack": // there is nothing to remove
 		default:
@@ -126,7 +126,7 @@ func (c *call) settled(r *receipt) error {
 		return c.err
 	}
 	switch code := c.integer(); {
-	case code == 1, code == 3 && (!r.unsure.Load() || time.Now().After(r.until)):
+	case code == 1, code == 3 && (!r.unsure.Load() || time.Now().After(r.leaseEnd)):
 		return backend.ErrLeaseLost
 	case code == 2:
 		return errBodyLost

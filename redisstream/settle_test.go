@@ -15,10 +15,10 @@ func TestNothingToSettle(t *testing.T) {
 	b, err := New(client, Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()); require.NoError(t, client.Close()) })
-	for range wires {
-		w, err := b.wires.Get(t.Context())
+	for range maxSessions {
+		w, err := b.sessions.Get(t.Context())
 		require.NoError(t, err)
-		defer b.wires.Put(w)
+		defer b.sessions.Put(w)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -29,29 +29,29 @@ type source struct {
 
 	closed atomic.Bool
 
-	reading sync.Mutex // held during Receive
-	reader  *wire      // of the Receive under way, or nil; mu guards it too when it changes
-	reply   reply      // memory for the replies of the reader
-	read    int64      // bytes of the last reply that had entries
-	weight  int        // mean bytes of an entry in this reply
-	largest int64      // bytes of the largest recent entry
-	loan    slab.Loan  // the deliveries that are lent to the caller of Receive
-	asked   time.Time  // when the last Receive was called
-	failed  bool       // the last Receive failed
-	turn    int        // index of the consumer at which take.lua continues
-	after   string     // id after which take.lua continues at this consumer
-	number  int        // number of the next run of take.lua; it grows after each run with a reply
-	lost    int        // the number when a reply was lost; 0 after its messages were given back
-	high    []byte     // the highest position received
+	receiving  sync.Mutex // held during Receive
+	reader     *session   // of the Receive under way, or nil; mu guards it too when it changes
+	reply      reply      // memory for the replies of the reader
+	lastBytes  int64      // bytes of the last reply that had entries
+	meanSize   int        // mean bytes of an entry in this reply
+	maxSize    int64      // bytes of the largest recent entry
+	loan       slab.Loan  // the deliveries that are lent to the caller of Receive
+	receivedAt time.Time  // when the last Receive was called
+	lastFailed bool       // the last Receive failed
+	sweepOwner int        // index of the consumer at which take.lua continues
+	sweepAfter string     // id after which take.lua continues at this consumer
+	runNumber  int        // number of the next run of take.lua; it grows after each run with a reply
+	lostRun    int        // the number when a reply was lost; 0 after its messages were given back
+	highest    []byte     // the highest position received
 
 	incarnation incarnation // zero if the member has no Instance
 
-	mu    sync.Mutex
-	sweep time.Time // when to run take.lua next
-	ends  bool      // a delay ends at sweep
-	waits bool      // a read waits for new messages, at most until sweep
-	life  int       // how often the group has begun again, as far as the member noticed
-	again string    // the first position that the group delivered in this life
+	mu        sync.Mutex
+	nextTake  time.Time // when to run take.lua next
+	delayEnds bool      // a delay ends at sweep
+	blocked   bool      // a read waits for new messages, at most until sweep
+	resets    int       // how often the group has begun again, as far as the member noticed
+	resetAt   string    // the first position that the group delivered in this life
 }
 
 var (
@@ -71,29 +71,29 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 		return nil, err
 	}
 	stream := b.streamKey(c.Topic)
-	if err := b.with(ctx, func(w *wire) error { return (&inspection{backend: b, wire: w}).topic(ctx, stream) }); err != nil {
+	if err := b.with(ctx, func(sess *session) error { return (&inspection{backend: b, session: sess}).topic(ctx, stream) }); err != nil {
 		return nil, err
 	}
 	s := &source{
 		backend: b, config: c, options: b.options.Topics[c.Topic], stream: stream, name: memberName(c),
-		number: 1, high: []byte(noPosition), weight: unknown, largest: unknown,
+		runNumber: 1, highest: []byte(noPosition), meanSize: initialSize, maxSize: initialSize,
 	}
 	s.delayed = delayedKey(s.stream, c.Group)
 	if c.Ephemeral {
-		if err := b.ephemerals.enter(ctx, s); err != nil {
+		if err := b.ephemerals.register(ctx, s); err != nil {
 			return nil, err
 		}
 	}
 	if err := s.incarnation.join(ctx, s, start); err != nil {
 		return nil, err
 	}
-	b.readers.join()
+	b.readers.addMember()
 	b.members.add(s)
 	if b.closed.Load() {
 		s.close() //nolint:contextcheck // closing has none
 		return nil, backend.ErrClosed
 	}
-	b.warnings.tell(c.Notify)
+	b.warnings.deliver(c.Notify)
 	return s, nil
 }
 
@@ -117,16 +117,16 @@ func (s *source) close() {
 		s.reader.end()
 	}
 	s.mu.Unlock()
-	s.reading.Lock()
-	defer s.reading.Unlock()
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
 	s.reply, s.loan = reply{}, slab.Loan{} // a kept subscription or delivery keeps s alive
 	s.backend.members.remove(s)
-	s.backend.readers.leave()
+	s.backend.readers.removeMember()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Close has none
 	defer cancel()
 	// An error does not matter, because Maintain removes a member that could not leave.
 	if s.config.Ephemeral {
-		s.backend.ephemerals.leave(ctx, s)
+		s.backend.ephemerals.unregister(ctx, s)
 		return
 	}
 	_ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
