@@ -18,7 +18,7 @@ import (
 // another wait. Another inspection asks that server again.
 type inspection struct {
 	backend *Backend
-	session    *session
+	session *session
 	failed  map[*redis.Client]error // the key nil has the error of a Cluster without a topology
 }
 

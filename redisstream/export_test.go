@@ -1,6 +1,7 @@
 package redisstream
 
 import (
+	"context"
 	"crypto/sha1"
 	"encoding/hex"
 	"strings"
@@ -75,3 +76,20 @@ func (b *Backend) Forget() {
 
 // ReplaceMaster makes the backend believe that Sentinel has replaced the master.
 func (b *Backend) ReplaceMaster() { b.masterEpoch.Add(1) }
+
+// HoldSessions takes all sessions of the pool, so that a call that needs one waits.
+func (b *Backend) HoldSessions(ctx context.Context) (release func(), err error) {
+	var held []*session
+	for range maxSessions {
+		sess, err := b.sessions.Get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, sess)
+	}
+	return func() {
+		for _, sess := range held {
+			b.sessions.Put(sess)
+		}
+	}, nil
+}

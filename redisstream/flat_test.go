@@ -3,6 +3,7 @@ package redisstream_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -10,13 +11,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/codec"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
+	"github.com/stretchr/testify/require"
 )
 
 // addFlat adds an entry as another program does, and returns its ID.
@@ -229,4 +229,127 @@ func TestTopicSettings(t *testing.T) {
 	defer client.Close()
 	_, err := redisstream.New(client, redisstream.Options{Topics: map[string]redisstream.TopicOptions{"orders": {FlatKey: "x"}}})
 	require.EqualError(t, err, `redisstream: new: topic "orders": flat_id, flat_key, flat_type or flat_publish is given without flat`)
+}
+
+var flatPublish = redisstream.Options{Topics: map[string]redisstream.TopicOptions{topic: {Flat: true, FlatPublish: true}}}
+
+// With FlatPublish the fields of a payload are fields of the entry, and a program without the
+// option reads the same event. A payload without such fields is stored in the usual form.
+func TestFlatPublish(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	type payment struct {
+		Customer string `field:"customer_id"`
+		Cents    int    `field:"amount"`
+	}
+	for _, once := range []bool{false, true} { // an XADD, and publish.lua
+		require.NoError(t, client.FlushAll(t.Context()).Err())
+		b := open(t, server.Client(t), flatPublish)
+		payload, err := codec.Fields{}.Marshal(payment{"ada & ben", 1200})
+		require.NoError(t, err)
+		many := strings.Repeat("a=1&", 99) + "a=1"
+		ms := []*backend.Message{
+			{Payload: payload, Key: "k\n", Headers: backend.Headers{{Name: "ce-type", Value: "payment"}, {Name: "own", Value: "x: y"}}},
+			{Payload: []byte("a=&=b&a=%00%FF%3A&%C3%A4=+")},
+			{Payload: []byte(many)},
+			{Payload: []byte("event=x")},
+			{Payload: []byte(many + "&b=2")}, // the usual form, from here on
+			{Payload: []byte("a=1&&b=2")},
+			{Payload: []byte("a=%zz")},
+			{Payload: []byte("a=%20")},
+			{Payload: []byte("%3Aevent=x")},
+			{Payload: nil},
+			{Payload: payload},
+		}
+		for i, m := range ms {
+			m.Topic, m.ID, m.Once = topic, fmt.Sprint(i), once
+			if i < len(ms)-1 {
+				m.Headers.Set("ce-datacontenttype", "application/x-www-form-urlencoded")
+			}
+		}
+		publish(t, b, ms)
+		entries, err := client.XRange(t.Context(), stream, "-", "+").Result()
+		require.NoError(t, err)
+		require.Len(t, entries, len(ms))
+		require.Equal(t, map[string]any{
+			"customer_id": "ada & ben", "amount": "1200",
+			":event": ":id: 0\n:key: k\\n\nce-type: payment\nown: x: y\nce-datacontenttype: application/x-www-form-urlencoded\n\n",
+		}, entries[0].Values)
+		for i, e := range entries {
+			_, split := e.Values[":event"]
+			require.Equal(t, i < 4, split, i)
+		}
+		for _, o := range []redisstream.Options{flatPublish, flat, {}} {
+			got := stored(t, open(t, server.Client(t), o))
+			require.Len(t, got, len(ms))
+			for i, m := range got {
+				require.Equal(t, ms[i].ID, m.ID)
+				require.Equal(t, ms[i].Key, m.Key)
+				require.Equal(t, string(ms[i].Payload), string(m.Payload))
+				require.Equal(t, ms[i].Headers, m.Headers)
+			}
+		}
+	}
+}
+
+// An entry whose last field has the name of the second form, but not its value, is an entry of
+// another program.
+func TestFlatEntryThatLooksSplit(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	values := []string{"a", "1", ":event", ":id: x\n"}
+	id := addFlat(t, client, values...)
+	addFlat(t, client, "a", "1", ":event", ":id: x\n\nmore")
+	got := stored(t, open(t, server.Client(t), flat))
+	require.Len(t, got, 2)
+	require.Equal(t, id, got[0].ID)
+	for _, m := range got {
+		fields, err := url.ParseQuery(string(m.Payload))
+		require.NoError(t, err)
+		require.Equal(t, "1", fields.Get("a"))
+		require.Contains(t, fields, ":event")
+	}
+}
+
+// Entries of other programs are delivered unchanged, with an error.
+func TestForeignEntriesAreHandedOutRaw(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := server.Client(t)
+	b := open(t, dial(t, server.Addr()), redisstream.Options{})
+	s := attach(t, b, config())
+	add := func(values ...any) {
+		require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: values}).Err())
+	}
+	add("event", "no entry")
+	add("body", "one field, another name")
+	add("a", "1", "event", "\n", "b", "")
+	add("event", ":strange: x\n\npayload")
+	add("", "")
+	publish(t, b, batch("ours", 1))
+	want := []string{"no entry", "body=one field, another name\n", "a=1\nevent=\n\nb=\n", ":strange: x\n\npayload", "=\n"}
+	ds := receive(t, s, len(want)+1)
+	for i, text := range want {
+		require.Error(t, ds[i].Err, text)
+		require.NotErrorIs(t, ds[i].Err, backend.ErrGone)
+		require.Equal(t, text, string(ds[i].Payload))
+		require.Empty(t, ds[i].ID+ds[i].Key)
+		require.Empty(t, ds[i].Headers)
+		require.Equal(t, 1, ds[i].Attempt)
+		require.Len(t, ds[i].Position, 35)
+	}
+	require.NoError(t, ds[len(want)].Err)
+
+	// They are redelivered as any message, and can be read and settled.
+	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: ds[1]}}))
+	again := receive(t, s, 1)
+	require.Error(t, again[0].Err)
+	require.Equal(t, want[1], string(again[0].Payload))
+	require.NoError(t, s.Ack(t.Context(), backend.Lend(append(ds, again...))))
+	all := stored(t, b)
+	for i, text := range want {
+		require.Equal(t, text, string(all[i].Payload))
+	}
 }

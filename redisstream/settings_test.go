@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
+	"github.com/stretchr/testify/require"
 )
 
 // declares stores settings of the topic.
@@ -181,20 +180,4 @@ func TestRoomForOnce(t *testing.T) {
 	publish(t, b, once(batch("b", 4)))
 	require.Equal(t, "a-4", stored(t, b)[0].ID)
 	require.Equal(t, int64(10), depth(t, server.Client(t)))
-}
-
-// DeleteTopic leaves no key behind.
-func TestDeletedTopicLeavesNothing(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	b := open(t, dial(t, server.Addr()), redisstream.Options{})
-	declares(t, b, backend.TopicSettings{Keep: time.Hour, MaxMessages: 10})
-	publish(t, b, once(batch("a", 3)))
-	s := attach(t, b, next("first"))
-	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: receive(t, s, 1)[0], For: time.Hour}}))
-	_, err := b.Maintain(t.Context(), topic, workers)
-	require.NoError(t, err)
-	require.NoError(t, b.Pause(t.Context(), topic, workers, backend.Pause{}))
-	require.NoError(t, b.DeleteTopic(t.Context(), topic))
-	require.Empty(t, server.Client(t).Keys(t.Context(), "*").Val())
 }

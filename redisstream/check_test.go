@@ -2,31 +2,17 @@ package redisstream_test
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
+	"github.com/stretchr/testify/require"
 )
-
-// openURL opens a backend by its URL. It is closed when the test ends.
-func openURL(t testing.TB, raw string) (*redisstream.Backend, error) {
-	u, err := url.Parse(raw)
-	require.NoError(t, err)
-	b, err := redisstream.Open(within(t, 10*time.Second), u)
-	if err == nil {
-		t.Cleanup(func() { require.NoError(t, b.Close()) })
-	}
-	return b, err
-}
 
 // notices collects the notices of a driver.
 type notices struct {
@@ -155,97 +141,23 @@ func TestServerThatSaysNothingOfItselfIsNoticed(t *testing.T) {
 	publish(t, b, batch("a", 1))
 }
 
-// A denied SELECT is not taken for a denied INFO.
-func TestServerWhoseDatabaseIsDeniedFailsOpen(t *testing.T) {
+// The first check of a server that hangs delays one caller. The others wait no longer than
+// their own contexts.
+func TestCheckThatHangsHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	consumer := rules(t)["consumer"]
-	server.User(t, "app", "secret", consumer...)
-	_, err := openURL(t, "redis://app:secret@"+server.Addr()+"/1")
-	require.ErrorIs(t, err, backend.ErrDenied)
-	server.User(t, "app", "secret", append(consumer, rules(t)["database"]...)...)
-	b, err := openURL(t, "redis://app:secret@"+server.Addr()+"/1")
-	require.NoError(t, err)
-	publish(t, b, batch("a", 1))
-}
-
-// dialAs returns a client of a user, closed when the test ends.
-func dialAs(t testing.TB, addr, user, password string) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: addr, Username: user, Password: password})
-	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	return c
-}
-
-// If the server cannot be reached, Open fails by the end of its context.
-func TestServerThatIsDownFailsOpen(t *testing.T) {
-	t.Parallel()
-	p := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)
-	p.Refuse(true)
-	_, err := openURL(t, "redis://"+p.Addr())
-	require.ErrorIs(t, err, backend.ErrUnavailable)
-	require.ErrorContains(t, err, "redisstream: open: ")
-	p.Refuse(false)
-
-	thaw := p.Freeze()
-	defer thaw()
-	u, err := url.Parse("redis://" + p.Addr())
-	require.NoError(t, err)
+	proxy := faultproxy.New(t, redistest.Start(t).Addr(), faultproxy.RESP)
+	b := open(t, dial(t, proxy.Addr()), redisstream.Options{})
+	thaw := proxy.Freeze()
+	first := make(chan error, 1)
+	go func() { first <- b.Publish(within(t, 4*time.Second), batch("a", 1)) }()
+	pause(300 * time.Millisecond)
 	start := time.Now()
-	_, err = redisstream.Open(within(t, 300*time.Millisecond), u)
-	require.ErrorIs(t, err, within(t, 0).Err())
-	require.Less(t, time.Since(start), 3*time.Second)
-}
-
-func TestUnixSocketWorks(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, redistest.Socket())
-	b, err := openURL(t, "unix://"+server.Socket()+"?db=3")
-	require.NoError(t, err)
-	s := attach(t, b, config())
-	publish(t, b, batch("a", 3))
-	require.NoError(t, s.Ack(t.Context(), backend.Lend(receive(t, s, 3))))
-	require.Zero(t, server.Client(t).Exists(t.Context(), stream).Val(), "it is in another database")
-	_, err = openURL(t, "unix:///nowhere/redis.sock")
+	err := b.Publish(within(t, 200*time.Millisecond), batch("b", 1))
 	require.ErrorIs(t, err, backend.ErrUnavailable)
-}
-
-// Entries of other programs are delivered unchanged, with an error.
-func TestForeignEntriesAreHandedOutRaw(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := server.Client(t)
-	b := open(t, dial(t, server.Addr()), redisstream.Options{})
-	s := attach(t, b, config())
-	add := func(values ...any) {
-		require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream, Values: values}).Err())
-	}
-	add("event", "no entry")
-	add("body", "one field, another name")
-	add("a", "1", "event", "\n", "b", "")
-	add("event", ":strange: x\n\npayload")
-	add("", "")
-	publish(t, b, batch("ours", 1))
-	want := []string{"no entry", "body=one field, another name\n", "a=1\nevent=\n\nb=\n", ":strange: x\n\npayload", "=\n"}
-	ds := receive(t, s, len(want)+1)
-	for i, text := range want {
-		require.Error(t, ds[i].Err, text)
-		require.NotErrorIs(t, ds[i].Err, backend.ErrGone)
-		require.Equal(t, text, string(ds[i].Payload))
-		require.Empty(t, ds[i].ID+ds[i].Key)
-		require.Empty(t, ds[i].Headers)
-		require.Equal(t, 1, ds[i].Attempt)
-		require.Len(t, ds[i].Position, 35)
-	}
-	require.NoError(t, ds[len(want)].Err)
-
-	// They are redelivered as any message, and can be read and settled.
-	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: ds[1]}}))
-	again := receive(t, s, 1)
-	require.Error(t, again[0].Err)
-	require.Equal(t, want[1], string(again[0].Payload))
-	require.NoError(t, s.Ack(t.Context(), backend.Lend(append(ds, again...))))
-	all := stored(t, b)
-	for i, text := range want {
-		require.Equal(t, text, string(all[i].Payload))
-	}
+	require.Less(t, time.Since(start), time.Second)
+	_, err = b.Attach(within(t, 200*time.Millisecond), config())
+	require.ErrorIs(t, err, backend.ErrUnavailable)
+	require.Less(t, time.Since(start), 2*time.Second)
+	thaw()
+	require.NoError(t, <-first)
 }
