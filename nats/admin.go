@@ -28,13 +28,13 @@ func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 			return b.subjects(ctx)
 		}
 		streams, err := b.names(ctx, "STREAM.NAMES")
-		return translated(streams, b.topicOf), err
+		return mapNames(streams, b.topicOf), err
 	})
 }
 
 // translated returns the sorted topics or groups of names. It leaves out names of another
 // namespace, topic or program.
-func translated(names []string, of func(string) (string, bool)) []string {
+func mapNames(names []string, of func(string) (string, bool)) []string {
 	var all []string
 	for _, name := range names {
 		if one, ok := of(name); ok {
@@ -47,12 +47,12 @@ func translated(names []string, of func(string) (string, bool)) []string {
 
 // subjects lists the topics of the shared stream: topics with messages, by their subjects,
 // topics with groups, by their consumers, and topics with settings.
-func (b *broker) subjects(ctx context.Context) ([]string, error) {
+func (b *Backend) subjects(ctx context.Context) ([]string, error) {
 	consumers, err := b.names(ctx, "CONSUMER.NAMES."+b.options.Stream)
 	if isCode(err, jetstream.JSErrCodeStreamNotFound) {
 		return nil, nil
 	}
-	topics := translated(consumers, topicOfConsumer)
+	topics := mapNames(consumers, topicOfConsumer)
 	before := b.options.Namespace + "."
 	for offset, more := 0, true; err == nil && more; {
 		var page struct {
@@ -64,7 +64,7 @@ func (b *broker) subjects(ctx context.Context) ([]string, error) {
 		for subject := range page.State.Subjects {
 			topics = append(topics, strings.TrimPrefix(subject, before))
 		}
-		topics = append(topics, translated(slices.Collect(maps.Keys(page.Config.Metadata)), topicOfSetting)...)
+		topics = append(topics, mapNames(slices.Collect(maps.Keys(page.Config.Metadata)), topicOfSetting)...)
 		offset += len(page.State.Subjects)
 		more = len(page.State.Subjects) > 0 && offset < page.Total
 	}
@@ -75,28 +75,28 @@ func (b *broker) subjects(ctx context.Context) ([]string, error) {
 // Groups implements [backend.Admin].
 func (b *Backend) Groups(ctx context.Context, topic string) ([]string, error) {
 	return run(ctx, b, "groups", topic, harmless, func(ctx context.Context) ([]string, error) {
-		p := b.place(topic)
-		groups, err := b.groups(ctx, p)
+		loc := b.locate(topic)
+		groups, err := b.groups(ctx, loc)
 		if err == nil && len(groups) == 0 {
-			_, err = b.state(ctx, p)
+			_, err = b.state(ctx, loc)
 		}
 		return groups, err
 	})
 }
 
-func (a *api) groups(ctx context.Context, p *place) ([]string, error) {
-	names, err := a.names(ctx, "CONSUMER.NAMES."+p.stream)
-	return translated(names, p.group), err
+func (a *api) groups(ctx context.Context, loc *location) ([]string, error) {
+	names, err := a.names(ctx, "CONSUMER.NAMES."+loc.stream)
+	return mapNames(names, loc.group), err
 }
 
 // Remove implements [backend.Remover]. It makes one request for each message, many at a time.
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
-	p := b.place(topic)
+	loc := b.locate(topic)
 	err := b.call(ctx, "remove", topic, harmless, func(ctx context.Context) error {
-		_, err := b.state(ctx, p)
+		_, err := b.state(ctx, loc)
 		return err
 	})
-	for some := range slices.Chunk(positions, mostAsked) {
+	for some := range slices.Chunk(positions, maxParallel) {
 		if err != nil {
 			break
 		}
@@ -107,9 +107,9 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 				if sequences[i], err = parsePosition(position); err != nil {
 					return err
 				}
-				b.upkeep.noteRemoved(topic, sequences[i])
+				b.maintainer.noteRemoved(topic, sequences[i])
 			}
-			return b.remove(ctx, p, sequences)
+			return b.remove(ctx, loc, sequences)
 		})
 	}
 	return err
@@ -117,22 +117,22 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 
 // remove removes messages. It first asks for the messages of a shared stream, because a
 // message of another topic may have the sequence number.
-func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error {
+func (b *Backend) remove(ctx context.Context, loc *location, sequences []uint64) error {
 	isThere := func(seq uint64) (bool, error) {
-		m, err := b.readOne(ctx, p, seq)
+		m, err := b.readOne(ctx, loc, seq)
 		if isCode(err, jetstream.JSErrCodeMessageNotFound) {
 			return false, nil
 		}
 		return m.Sequence == seq, err
 	}
-	if p.shared() {
-		records, err := b.readAll(ctx, p, sequences)
+	if loc.shared() {
+		records, err := b.readAll(ctx, loc, sequences)
 		if err != nil {
 			return err
 		}
 		sequences = nil
 		for i := range records {
-			if records[i].Subject == p.subject {
+			if records[i].Subject == loc.subject {
 				sequences = append(sequences, records[i].Sequence)
 			}
 		}
@@ -142,7 +142,7 @@ func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error
 		questions[i] = map[string]any{"seq": seq, "no_erase": true}
 	}
 	errs := make([]error, len(questions))
-	err := b.askAll(ctx, "STREAM.MSG.DELETE."+p.stream, questions, func(i int, m *natsgo.Msg, err error) {
+	err := b.askAll(ctx, "STREAM.MSG.DELETE."+loc.stream, questions, func(i int, m *natsgo.Msg, err error) {
 		if errs[i] = err; err == nil {
 			errs[i] = readAnswer(m, nil)
 		}
@@ -160,28 +160,28 @@ func (b *broker) remove(ctx context.Context, p *place, sequences []uint64) error
 // DeleteTopic implements [backend.Admin].
 func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 	return b.call(ctx, "delete", topic, effective, func(ctx context.Context) error {
-		p := b.place(topic)
+		loc := b.locate(topic)
 		b.forget(topic)
-		if !p.shared() {
-			return b.ask(ctx, "STREAM.DELETE."+p.stream, nil, nil)
+		if !loc.shared() {
+			return b.ask(ctx, "STREAM.DELETE."+loc.stream, nil, nil)
 		}
-		if _, err := b.state(ctx, p); err != nil {
+		if _, err := b.state(ctx, loc); err != nil {
 			return err
 		}
-		if err := b.ask(ctx, "STREAM.PURGE."+p.stream, jetstream.StreamPurgeRequest{Subject: p.subject}, nil); err != nil {
+		if err := b.ask(ctx, "STREAM.PURGE."+loc.stream, jetstream.StreamPurgeRequest{Subject: loc.subject}, nil); err != nil {
 			return err
 		}
-		groups, err := b.groups(ctx, p)
+		groups, err := b.groups(ctx, loc)
 		if err != nil {
 			return halfDone(err)
 		}
 		for _, group := range groups {
-			err := b.deleteGroup(ctx, p, group)
+			err := b.deleteGroup(ctx, loc, group)
 			if err != nil && !isCode(err, jetstream.JSErrCodeConsumerNotFound) {
 				return halfDone(err)
 			}
 		}
-		if err := b.unset(ctx, p); err != nil {
+		if err := b.removeSettings(ctx, loc); err != nil {
 			return halfDone(err)
 		}
 		return nil
@@ -197,12 +197,12 @@ func halfDone(err error) error {
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(ctx context.Context, topic, group string) error {
 	return b.call(ctx, "delete", topic+"/"+group, effective, func(ctx context.Context) error {
-		return b.deleteGroup(ctx, b.place(topic), group)
+		return b.deleteGroup(ctx, b.locate(topic), group)
 	})
 }
 
-func (a *api) deleteGroup(ctx context.Context, p *place, group string) error {
-	return a.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+p.consumer(group), nil, nil)
+func (a *api) deleteGroup(ctx context.Context, loc *location, group string) error {
+	return a.ask(ctx, "CONSUMER.DELETE."+loc.stream+"."+loc.consumer(group), nil, nil)
 }
 
 // ResetGroup implements [backend.Admin]. It deletes the consumer and creates it again. If
@@ -210,28 +210,28 @@ func (a *api) deleteGroup(ctx context.Context, p *place, group string) error {
 // [backend.ErrUnknownOutcome]. A Receive that waits continues with the new consumer.
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	return b.call(ctx, "reset", topic+"/"+group, effective, func(ctx context.Context) error {
-		p := b.place(topic)
+		loc := b.locate(topic)
 		var info jetstream.ConsumerInfo
-		if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
+		if err := b.ask(ctx, consumerInfo(loc, group), nil, &info); err != nil {
 			return err
 		}
-		state, err := b.state(ctx, p)
+		state, err := b.state(ctx, loc)
 		if err != nil {
 			return err
 		}
-		if err := begin(&info.Config, start, &state); err != nil {
+		if err := setStart(&info.Config, start, &state); err != nil {
 			return err
 		}
-		delete(info.Config.Metadata, takenKey) // the numbers of deliveries begin anew
-		return hold(ctx, &b.broker, p, &info, func() error {
-			if err := b.deleteGroup(ctx, p, group); err != nil {
+		delete(info.Config.Metadata, settledKey) // the numbers of deliveries begin anew
+		return b.holdPurges(ctx, loc, &info, func() error {
+			if err := b.deleteGroup(ctx, loc, group); err != nil {
 				return err
 			}
-			if err := b.newConsumer(ctx, p, info.Config, nil); err != nil {
+			if err := b.newConsumer(ctx, loc, info.Config, nil); err != nil {
 				return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
 			}
 			for _, s := range b.members.of(topic, group) { // members of other processes see it when they look next
-				s.taken.wiped()
+				s.settledByOperators.reset()
 			}
 			return nil
 		})
@@ -241,23 +241,23 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 // hold calls f. During f, no process purges messages that the group has not settled,
 // because hold creates another consumer with the same progress. It deletes this consumer
 // after f. If it cannot, the server does so after holdFor.
-func hold(ctx context.Context, b *broker, p *place, group *jetstream.ConsumerInfo, f func() error) error {
-	name := p.prefix + holdMark + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
-	err := b.putConsumer(ctx, p, jetstream.ConsumerConfig{
+func (b *Backend) holdPurges(ctx context.Context, loc *location, group *jetstream.ConsumerInfo, f func() error) error {
+	name := loc.prefix + holdPrefix + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
+	err := b.putConsumer(ctx, loc, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: group.Config.FilterSubject, AckPolicy: jetstream.AckExplicitPolicy,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: group.AckFloor.Stream + 1, InactiveThreshold: holdFor,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: group.AckFloor.Stream + 1, InactiveThreshold: holdTimeout,
 	}, "create", nil)
 	if err != nil {
 		return err
 	}
 	err = f()
-	_ = b.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+name, nil, nil)
+	_ = b.ask(ctx, "CONSUMER.DELETE."+loc.stream+"."+name, nil, nil)
 	return err
 }
 
 const (
-	holdMark = "=" // begins the name of a consumer of hold; names of groups cannot have it
-	holdFor  = time.Minute
+	holdPrefix  = "=" // begins the name of a consumer of hold; names of groups cannot have it
+	holdTimeout = time.Minute
 )
 
 // Stats implements [backend.Statser]. JetStream does not count members, and does not
@@ -265,21 +265,21 @@ const (
 // and Delayed are Unknown unless both are zero.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return run(ctx, b, "stats", topic+"/"+group, harmless, func(ctx context.Context) (backend.Stats, error) {
-		return b.stats(ctx, b.place(topic), group)
+		return b.stats(ctx, b.locate(topic), group)
 	})
 }
 
-func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.Stats, err error) {
-	state, err := b.state(ctx, p)
+func (b *Backend) stats(ctx context.Context, loc *location, group string) (s backend.Stats, err error) {
+	state, err := b.state(ctx, loc)
 	if err != nil {
 		return s, err
 	}
 	var info jetstream.ConsumerInfo
-	if err := b.ask(ctx, consumerInfo(p, group), nil, &info); err != nil {
+	if err := b.ask(ctx, consumerInfo(loc, group), nil, &info); err != nil {
 		return s, err
 	}
 	s.Depth = int64(state.Msgs)
-	s.Lag = int64(max(info.NumPending, unread(p, state, info.Delivered.Stream)))
+	s.Lag = int64(max(info.NumPending, unread(loc, state, info.Delivered.Stream)))
 	s.Members, s.Unacked = backend.Unknown, int64(info.NumAckPending)
 	if s.Unacked > 0 {
 		s.InFlight, s.Delayed = backend.Unknown, backend.Unknown
@@ -287,7 +287,7 @@ func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.S
 	if s.Lag == 0 && s.Unacked == 0 {
 		return s, nil
 	}
-	m, err := b.readOne(ctx, p, info.AckFloor.Stream+1)
+	m, err := b.readOne(ctx, loc, info.AckFloor.Stream+1)
 	if isCode(err, jetstream.JSErrCodeMessageNotFound) { // all were removed meanwhile, as by a maximum age
 		s.Lag, s.Unacked, s.InFlight, s.Delayed = 0, 0, 0, 0
 		return s, nil
@@ -299,8 +299,8 @@ func (b *broker) stats(ctx context.Context, p *place, group string) (s backend.S
 // unread returns how many messages of a stream follow the last delivered message. The
 // number of the consumer may be too low, because the consumer learns of stored messages a
 // moment later. unread returns 0 if the stream is shared or lacks messages in the middle.
-func unread(p *place, state jetstream.StreamState, delivered uint64) uint64 {
-	if p.shared() || state.Msgs == 0 || state.NumDeleted > 0 {
+func unread(loc *location, state jetstream.StreamState, delivered uint64) uint64 {
+	if loc.shared() || state.Msgs == 0 || state.NumDeleted > 0 {
 		return 0
 	}
 	delivered = max(delivered, state.FirstSeq-1)

@@ -42,14 +42,14 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 		}
 	}
 	s := &source{config: backend.Config{Topic: "orders", Lease: time.Minute}}
-	ds := s.deliveries(nil, msgs, leases.now())
+	ds := s.deliveries(nil, msgs, leaseClock.now())
 	require.Len(t, ds, messages)
 	last := ds[messages-1]
 	require.NoError(t, last.Err)
 	require.Equal(t, "00000000000000000528", last.Position)
 	require.ElementsMatch(t, typical().Headers, last.Headers)
 	require.Equal(t, []string{typical().ID, typical().Key}, []string{last.ID, last.Key})
-	allocs := testing.AllocsPerRun(100, func() { ds = s.deliveries(nil, msgs, leases.now()) })
+	allocs := testing.AllocsPerRun(100, func() { ds = s.deliveries(nil, msgs, leaseClock.now()) })
 	t.Logf("%.0f allocations for %d messages", allocs, messages)
 	require.LessOrEqual(t, allocs, 6.0, "allocations for a read of %d messages", messages)
 }
@@ -59,19 +59,19 @@ func TestReadingAllocatesPerReadNotPerMessage(t *testing.T) {
 func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 	const messages = 100
 	b := &Backend{}
-	r := &requester{line: line{inbox: &inbox{prefix: "_INBOX.abcdefghijklmnopqrstuv."}}}
-	p := &place{subject: "bus.orders", stream: "bus=orders", room: new(room)}
+	r := &requester{replyInbox: replyInbox{inbox: &inbox{prefix: "_INBOX.abcdefghijklmnopqrstuv."}}}
+	loc := &location{subject: "bus.orders", stream: "bus=orders", capacity: new(capacity)}
 	answers := make([]*natsgo.Msg, messages)
-	msgs, places := make([]*backend.Message, messages), slices.Repeat([]*place{p}, messages)
+	msgs, locs := make([]*backend.Message, messages), slices.Repeat([]*location{loc}, messages)
 	for i := range msgs {
 		msgs[i] = typical()
 		answers[i] = &natsgo.Msg{Data: fmt.Appendf(nil, `{"stream":"bus=orders","seq":%d}`, i+17)}
 	}
-	errs := slices.Repeat([]error{errTwin}, messages) // to be sent
+	errs := slices.Repeat([]error{errPending}, messages) // to be sent
 	publish := func() {
-		r.compose(msgs, places, errs)
+		r.compose(msgs, locs, errs)
 		for i := range msgs {
-			if err := b.stored(r, p, msgs[i], answers[i]); err != nil {
+			if err := b.published(r, loc, msgs[i], answers[i]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -90,8 +90,8 @@ func TestPublishingAllocatesPerCallNotPerMessage(t *testing.T) {
 func TestWhatIsSentIsACopy(t *testing.T) {
 	t.Parallel()
 	m := typical()
-	r := &requester{line: line{inbox: &inbox{prefix: "_INBOX.a."}}}
-	r.compose([]*backend.Message{m}, []*place{{subject: "bus.orders"}}, []error{errTwin})
+	r := &requester{replyInbox: replyInbox{inbox: &inbox{prefix: "_INBOX.a."}}}
+	r.compose([]*backend.Message{m}, []*location{{subject: "bus.orders"}}, []error{errPending})
 	m.Headers[0].Value = "changed"
 	m.Payload[0] = 'x'
 	require.Zero(t, r.out[0].data[0])

@@ -35,17 +35,17 @@ func newAPI(s *sender, o Options) *api {
 // ask makes one request of the JetStream API. It decodes the answer into out, unless out is
 // nil. If a permission is missing, ask fails without waiting for the timeout.
 func (a *api) ask(ctx context.Context, verb string, in, out any) error {
-	return a.exchange(ctx, verb, in, out, false)
+	return a.do(ctx, verb, in, out, false)
 }
 
 // insist makes one request like ask, but sends it again after each second without an
 // answer. So the server may run it twice. In a cluster, a new stream or consumer has no
 // leader for a moment, and no server answers requests about it.
-func (a *api) insist(ctx context.Context, verb string, in, out any) error {
-	return a.exchange(ctx, verb, in, out, true)
+func (a *api) askRepeatedly(ctx context.Context, verb string, in, out any) error {
+	return a.do(ctx, verb, in, out, true)
 }
 
-func (a *api) exchange(ctx context.Context, verb string, in, out any, insist bool) error {
+func (a *api) do(ctx context.Context, verb string, in, out any, insist bool) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -65,13 +65,13 @@ func (a *api) exchange(ctx context.Context, verb string, in, out any, insist boo
 // again after each second without an answer.
 func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *natsgo.Msg, err error) {
 	r := newRequester(a.sender, 1)
-	defer r.hangUp()
+	defer r.closeInbox()
 	r.begin(1)
 	r.out[0] = o
 	r.await(0)
-	c := conversation{patience: answer, got: func(_ int, m *natsgo.Msg, failure error) { reply, err = m, failure }}
+	c := callOptions{silenceLimit: answerTimeout, onAnswer: func(_ int, m *natsgo.Msg, failure error) { reply, err = m, failure }}
 	if insist {
-		c.why = func() { r.again(func(int) bool { return true }) }
+		c.onSilence = func() { r.resend(func(int) bool { return true }) }
 	}
 	r.exchange(ctx, c)
 	return reply, err
@@ -79,15 +79,15 @@ func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *nats
 
 // mostAsked is the most requests of the API that askAll has under way. The server drops
 // requests if thousands of them wait.
-const mostAsked = 200
+const maxParallel = 200
 
 // askAll makes requests with the same verb, many at a time, and calls got with the answer to
 // each, or with its error. A missing permission fails all.
 func (a *api) askAll(ctx context.Context, verb string, questions []any, got func(i int, answer *natsgo.Msg, err error)) error {
-	r := newRequester(a.sender, min(len(questions), mostAsked))
-	defer r.hangUp()
-	for first := 0; first < len(questions); first += mostAsked {
-		some := questions[first:min(first+mostAsked, len(questions))]
+	r := newRequester(a.sender, min(len(questions), maxParallel))
+	defer r.closeInbox()
+	for first := 0; first < len(questions); first += maxParallel {
+		some := questions[first:min(first+maxParallel, len(questions))]
 		r.begin(len(some))
 		for i, q := range some {
 			body, err := json.Marshal(q)
@@ -97,7 +97,7 @@ func (a *api) askAll(ctx context.Context, verb string, questions []any, got func
 			r.out[i] = outgoing{subject: a.prefix + verb, data: body}
 			r.await(i)
 		}
-		r.exchange(ctx, conversation{patience: answer, got: func(i int, m *natsgo.Msg, err error) { got(first+i, m, err) }})
+		r.exchange(ctx, callOptions{silenceLimit: answerTimeout, onAnswer: func(i int, m *natsgo.Msg, err error) { got(first+i, m, err) }})
 		r.end()
 	}
 	return nil
@@ -107,7 +107,7 @@ func (a *api) askAll(ctx context.Context, verb string, questions []any, got func
 // cluster this takes a moment. It repeats the request refused, to which the answer is
 // always an error. After spread it returns without an error.
 func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
-	for until := time.Now().Add(spread); ; {
+	for until := time.Now().Add(spreadTimeout); ; {
 		answer, err := a.request(ctx, refused, false)
 		switch {
 		case errors.Is(err, backend.ErrDenied):
@@ -121,7 +121,7 @@ func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 	}
 }
 
-const spread = 2 * time.Second // the longest wait of awaitServed
+const spreadTimeout = 2 * time.Second // the longest wait of awaitServed
 
 // sleep waits for d and returns true. If ctx is done or ended is closed before, it returns
 // false.
@@ -198,12 +198,12 @@ func (a *api) names(ctx context.Context, verb string) (all []string, err error) 
 
 // A requester sends the requests of one call at a time and gathers their answers.
 type requester struct {
-	line
-	conversation
+	replyInbox
+	callOptions
 
 	first   uint64 // number of the first request of the call; a requester numbers all its requests
 	out     []outgoing
-	waits   []bool    // for each request, whether its answer is awaited
+	waiting []bool    // for each request, whether its answer is awaited
 	awaited int       // number of requests whose answers are awaited
 	mem     slab.Slab // memory of the messages of the current call
 	subject []byte    // buffer for a reply subject
@@ -211,39 +211,39 @@ type requester struct {
 }
 
 // A conversation has the settings and callbacks of one call.
-type conversation struct {
-	patience time.Duration // longest time between two answers; 0: only the context ends the call
+type callOptions struct {
+	silenceLimit time.Duration // longest time between two answers; 0: only the context ends the call
 
 	// got is called for each awaited request, with its answer or its error. It is also
 	// called for each other request that certainly was not sent. If the outcome of a request
 	// is unknown, its error has no class.
-	got func(i int, m *natsgo.Msg, err error)
+	onAnswer func(i int, m *natsgo.Msg, err error)
 
 	// why is called after each second without an answer, unless it is nil. It may call fail
 	// for requests that will never be answered.
-	why func()
+	onSilence func()
 }
 
 const (
-	requesters  = 16                    // size of the pool of requesters
-	requestRoom = 4096                  // most requests of one call
-	smallCall   = 1024                  // a requester does not keep the memory of a call with more requests
-	quiet       = 50 * time.Millisecond // interval of checks for a missing permission, while no answer comes
-	silence     = time.Second / quiet   // number of quiet intervals between two calls of conversation.why
+	poolSize     = 16                         // size of the pool of requesters
+	maxRequests  = 4096                       // most requests of one call
+	smallCall    = 1024                       // a requester does not keep the memory of a call with more requests
+	pollInterval = 50 * time.Millisecond      // interval of checks for a missing permission, while no answer comes
+	silentPolls  = time.Second / pollInterval // number of quiet intervals between two calls of conversation.why
 )
 
 // newRequester returns a requester for calls of at most room requests.
 func newRequester(s *sender, room int) *requester {
-	return &requester{line: newLine(s, room+16, nil)}
+	return &requester{replyInbox: newReplyInbox(s, room+16, nil)}
 }
 
 // begin begins a call with n requests. The caller sets the elements of out, and calls await
 // for each request with an answer.
 func (r *requester) begin(n int) {
-	r.open()
-	r.out, r.waits = slices.Grow(r.out[:0], n)[:n], slices.Grow(r.waits[:0], n)[:n]
+	r.ensureInbox()
+	r.out, r.waiting = slices.Grow(r.out[:0], n)[:n], slices.Grow(r.waiting[:0], n)[:n]
 	clear(r.out)
-	clear(r.waits)
+	clear(r.waiting)
 	r.mem, r.awaited = slab.Slab{}, 0
 }
 
@@ -251,7 +251,7 @@ func (r *requester) begin(n int) {
 // subject, because a cluster with a new leader may answer a request twice.
 func (r *requester) await(i int) {
 	r.subject = strconv.AppendUint(append(r.subject[:0], r.inbox.prefix...), r.first+uint64(i), 10)
-	r.out[i].reply, r.waits[i] = r.mem.Text(r.subject), true
+	r.out[i].reply, r.waiting[i] = r.mem.Text(r.subject), true
 	r.awaited++
 }
 
@@ -261,11 +261,11 @@ func (r *requester) replyLen() int { return len(r.inbox.prefix) + len("184467440
 // exchange sends the requests of the call. It returns when all awaited answers have come or
 // failed. If ctx is done, the connection is lost, or no answer comes for c.patience, the
 // outcome of the unanswered requests is unknown, unless they were not sent.
-func (r *requester) exchange(ctx context.Context, c conversation) {
+func (r *requester) exchange(ctx context.Context, c callOptions) {
 	if r.awaited == 0 {
 		return
 	}
-	r.conversation = c
+	r.callOptions = c
 	// The sender gets no unsent requests at the end. Otherwise it may read them after the last
 	// answer, when the next call uses their memory.
 	sent := len(r.out)
@@ -273,28 +273,28 @@ func (r *requester) exchange(ctx context.Context, c conversation) {
 		sent--
 	}
 	r.sent = r.sender.send(r.inbox, r.out[:sent], r.sender.connection())
-	err := r.gather(ctx)
+	err := r.collect(ctx)
 	if err != nil {
-		unsent := r.sender.leave(r.sent)
+		unsent := r.sender.withdraw(r.sent)
 		if unsent {
 			err = classOf(ctx, err, false)
 		}
 		for i := range r.out {
-			if r.waits[i] || unsent && r.out[i].subject != "" {
+			if r.waiting[i] || unsent && r.out[i].subject != "" {
 				r.fail(i, err)
 			}
 		}
 	}
-	r.conversation, r.sent = conversation{}, nil // which refer to the messages
+	r.callOptions, r.sent = callOptions{}, nil // which refer to the messages
 	if r.stale {
-		r.hangUp()
-		r.out, r.waits, r.stale = nil, nil, false // the sender may still read the memory
+		r.closeInbox()
+		r.out, r.waiting, r.stale = nil, nil, false // the sender may still read the memory
 	}
 }
 
 // again sends the selected requests of the call a second time. Their answers are still
 // awaited.
-func (r *requester) again(which func(i int) bool) {
+func (r *requester) resend(which func(i int) bool) {
 	out := slices.Clone(r.out)
 	for i := range out {
 		if !which(i) {
@@ -304,11 +304,11 @@ func (r *requester) again(which func(i int) bool) {
 	r.sender.send(r.inbox, out, r.sent.lost)
 }
 
-func (r *requester) gather(ctx context.Context) error {
+func (r *requester) collect(ctx context.Context) error {
 	for looks := time.Duration(0); r.awaited > 0; {
-		m, err := r.wait(ctx, quiet)
+		m, err := r.wait(ctx, pollInterval)
 		if m != nil {
-			if r.take(m) {
+			if r.accept(m) {
 				looks = 0
 			}
 			continue
@@ -322,7 +322,7 @@ func (r *requester) gather(ctx context.Context) error {
 				}
 			}
 		case errors.Is(err, natsgo.ErrPermissionViolation) && !concerns(err, r.inbox.prefix+"*"): // requests are refused, not the answers
-			for i, waits := range r.waits {
+			for i, waits := range r.waiting {
 				if waits && concerns(err, r.out[i].subject) {
 					r.fail(i, fmt.Errorf("%w: %w", backend.ErrDenied, err))
 				}
@@ -330,11 +330,11 @@ func (r *requester) gather(ctx context.Context) error {
 		case err != nil:
 			return err
 		default:
-			if looks++; r.patience > 0 && looks*quiet >= r.patience {
+			if looks++; r.silenceLimit > 0 && looks*pollInterval >= r.silenceLimit {
 				return context.DeadlineExceeded
 			}
-			if looks%silence == 0 && r.why != nil && r.sent.begun.Load() {
-				r.why()
+			if looks%silentPolls == 0 && r.onSilence != nil && r.sent.begun.Load() {
+				r.onSilence()
 			}
 		}
 	}
@@ -342,34 +342,34 @@ func (r *requester) gather(ctx context.Context) error {
 }
 
 // take handles an answer. It returns false if the answer is not awaited.
-func (r *requester) take(m *natsgo.Msg) bool {
+func (r *requester) accept(m *natsgo.Msg) bool {
 	index, ok := strings.CutPrefix(m.Subject, r.inbox.prefix)
 	i, err := strconv.ParseUint(index, 10, 64)
 	i -= r.first // becomes very large for a request of an earlier call
-	if !ok || err != nil || i >= uint64(len(r.waits)) || !r.waits[i] {
+	if !ok || err != nil || i >= uint64(len(r.waiting)) || !r.waiting[i] {
 		return false // the answer to an earlier request, or a forged one
 	}
-	r.waits[i] = false
+	r.waiting[i] = false
 	r.awaited--
-	r.got(int(i), m, nil)
+	r.onAnswer(int(i), m, nil)
 	return true
 }
 
 // fail ends the wait for the answer to request i, and calls got.
 func (r *requester) fail(i int, err error) {
-	if r.waits[i] {
-		r.waits[i] = false
+	if r.waiting[i] {
+		r.waiting[i] = false
 		r.awaited--
 	}
 	r.stale = true
-	r.got(i, nil, err)
+	r.onAnswer(i, nil, err)
 }
 
 // end ends a call. It keeps the memory for the next call, unless the memory is large.
 func (r *requester) end() {
 	r.first += uint64(len(r.out))
 	if cap(r.out) > smallCall {
-		r.out, r.waits = nil, nil
+		r.out, r.waiting = nil, nil
 	}
 	clear(r.out)
 	r.mem = slab.Slab{}

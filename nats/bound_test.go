@@ -17,14 +17,14 @@ func TestRedeliveredMessagesFitIntoTheirPull(t *testing.T) {
 	for seed := range uint64(1000) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		largest := 200 + random.IntN(200<<10)
-		var p pulls
-		p.batch = maxPull
-		p.brought([]*natsgo.Msg{{Data: make([]byte, largest-longer)}})
+		var p puller
+		p.batch = maxBatch
+		p.observeSizes([]*natsgo.Msg{{Data: make([]byte, largest-longer)}})
 		for range 40 {
-			p.brought([]*natsgo.Msg{{Data: make([]byte, 1+random.IntN(largest/2))}})
+			p.observeSizes([]*natsgo.Msg{{Data: make([]byte, 1+random.IntN(largest/2))}})
 			left := int64(p.largest + random.IntN(20*largest)) // with less, no pull is sent
-			o := p.most(20, left, false)
-			require.LessOrEqual(t, o.Batch*largest, o.MaxBytes, "%d messages of %d bytes in a pull of %d (seed %d)", o.Batch, largest, o.MaxBytes, seed)
+			req := p.request(20, left, false)
+			require.LessOrEqual(t, req.Batch*largest, req.MaxBytes, "%d messages of %d bytes in a pull of %d (seed %d)", req.Batch, largest, req.MaxBytes, seed)
 		}
 	}
 }

@@ -19,18 +19,18 @@ import (
 // looks for room before it may exceed a bound. If it waited until the server refuses a
 // message, the server might store later ones of the same call, because they are smaller, or
 // because another process has made room meanwhile.
-type room struct {
-	bounded atomic.Bool   // the stream has a bound, and belongs to one topic
-	bytes   atomic.Int64  // its bound in bytes; 0: none
-	newest  atomic.Uint64 // newest known sequence of the stream
+type capacity struct {
+	bounded  atomic.Bool   // the stream has a bound, and belongs to one topic
+	maxBytes atomic.Int64  // its bound in bytes; 0: none
+	newest   atomic.Uint64 // newest known sequence of the stream
 
-	mu     sync.Mutex
-	seen   filling   // at the last look
-	last   uint64    // last sequence at the last look
-	flying load      // is being sent
-	heard  time.Time // time of the last look, or of the last answer to a Publish
-	vain   time.Time // time of the last look that found nothing to purge
-	denied time.Time // when the client was last denied to look or to purge; zero: never
+	mu         sync.Mutex
+	lastUsage  usage     // at the last look
+	lastSeq    uint64    // last sequence at the last look
+	inFlight   load      // is being sent
+	answeredAt time.Time // time of the last look, or of the last answer to a Publish
+	nothingAt  time.Time // time of the last look that found nothing to purge
+	deniedAt   time.Time // when the client was last denied to look or to purge; zero: never
 }
 
 // A load is an amount of messages.
@@ -41,22 +41,22 @@ func (l load) plus(o load) load      { return load{l.messages + o.messages, l.by
 func (l load) minus(o load) load     { return load{l.messages - o.messages, l.bytes - o.bytes} }
 
 const (
-	framing    = 128              // bytes that the server stores for a message besides Message.Size, about
-	purgeShare = 8                // a purge frees 1/8 of a bound or more, so that it is rare
-	spareShare = 16               // 1/16 of a bound is kept free of settled messages, because other processes publish too
-	spareLeast = 64               // unless that is fewer messages,
-	spareBytes = 64 << 10         // or fewer bytes
-	freshFor   = time.Second / 10 // after this time without an answer, the stream may have grown by much
-	denialFor  = time.Minute      // time without a look after the client was denied
+	storedOverhead   = 128              // bytes that the server stores for a message besides Message.Size, about
+	purgeShare       = 8                // a purge frees 1/8 of a bound or more, so that it is rare
+	spareShare       = 16               // 1/16 of a bound is kept free of settled messages, because other processes publish too
+	minSpareMessages = 64               // unless that is fewer messages,
+	minSpareBytes    = 64 << 10         // or fewer bytes
+	freshFor         = time.Second / 10 // after this time without an answer, the stream may have grown by much
+	denialRetry      = time.Minute      // time without a look after the client was denied
 )
 
 // loadOf returns the load of the messages that are to be sent to p. It leaves out a message
 // for which no purge can make room.
-func loadOf(p *place, msgs []*backend.Message, places []*place, errs []error) (l load) {
-	most := p.room.bytes.Load()
+func loadOf(loc *location, msgs []*backend.Message, locs []*location, errs []error) (l load) {
+	most := loc.capacity.maxBytes.Load()
 	for i, m := range msgs {
-		size := int64(m.Size() + framing)
-		if places[i] == p && errs[i] == errTwin && (most == 0 || size <= most) { //nolint:errorlint // a marker, never wrapped
+		size := int64(m.Size() + storedOverhead)
+		if locs[i] == loc && errs[i] == errPending && (most == 0 || size <= most) { //nolint:errorlint // a marker, never wrapped
 			l.messages++
 			l.bytes += size
 		}
@@ -65,16 +65,16 @@ func loadOf(p *place, msgs []*backend.Message, places []*place, errs []error) (l
 }
 
 // learn notes the bounds of the stream of p. c is empty if they are not known.
-func (r *room) learn(p *place, c jetstream.StreamConfig) {
-	if c.Name != "" && !p.shared() {
-		r.bytes.Store(max(c.MaxBytes, 0))
+func (r *capacity) setBounds(loc *location, c jetstream.StreamConfig) {
+	if c.Name != "" && !loc.shared() {
+		r.maxBytes.Store(max(c.MaxBytes, 0))
 		r.bounded.Store(c.MaxMsgs > 0 || c.MaxBytes > 0)
 	}
 }
 
 // tooLarge returns an error if a message of a size exceeds the bound of the stream alone.
-func (r *room) tooLarge(size int) error {
-	if most := r.bytes.Load(); most > 0 && int64(size) > most {
+func (r *capacity) tooLarge(size int) error {
+	if most := r.maxBytes.Load(); most > 0 && int64(size) > most {
 		return fmt.Errorf("%w: %d bytes, more than the %d of the topic", backend.ErrTooLarge, size, most)
 	}
 	return nil
@@ -82,29 +82,29 @@ func (r *room) tooLarge(size int) error {
 
 // take counts messages that are about to be sent. It returns false if there may be no room for
 // them. Each answer to a Publish tells how many messages others have stored meanwhile.
-func (r *room) take(need load) bool {
+func (r *capacity) tryReserve(need load) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, grown := r.seen, int64(r.newest.Load()-min(r.last, r.newest.Load()))
+	now, grown := r.lastUsage, int64(r.newest.Load()-min(r.lastSeq, r.newest.Load()))
 	mean := max(now.mean(), need.bytes/max(need.messages, 1))
-	now.used = now.used.plus(load{grown, grown * mean}).plus(r.flying)
-	r.flying = r.flying.plus(need)
-	fresh := time.Since(r.heard) < freshFor
-	if time.Since(r.vain) < freshFor {
+	now.used = now.used.plus(load{grown, grown * mean}).plus(r.inFlight)
+	r.inFlight = r.inFlight.plus(need)
+	fresh := time.Since(r.answeredAt) < freshFor
+	if time.Since(r.nothingAt) < freshFor {
 		return fresh && need.within(now.free())
 	}
 	return now.excess(need) == 0 && (fresh || now.ample())
 }
 
 // land ends the flight of messages after a take.
-func (r *room) land(l load) {
+func (r *capacity) release(l load) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.flying, r.heard = r.flying.minus(l), time.Now()
+	r.inFlight, r.answeredAt = r.inFlight.minus(l), time.Now()
 }
 
 // stored notes the sequence of a stored message.
-func (r *room) stored(seq uint64) {
+func (r *capacity) advance(seq uint64) {
 	if !r.bounded.Load() {
 		return
 	}
@@ -116,65 +116,65 @@ func (r *room) stored(seq uint64) {
 }
 
 // airborne returns the messages that are being sent, except own.
-func (r *room) airborne(own load) load {
+func (r *capacity) othersInFlight(own load) load {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.flying.minus(own)
+	l := r.inFlight.minus(own)
 	return load{max(l.messages, 0), max(l.bytes, 0)}
 }
 
 // found notes how full the stream is, and its last sequence.
-func (r *room) found(f filling, last uint64) {
+func (r *capacity) observe(f usage, last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen, r.last, r.heard = f, last, time.Now()
+	r.lastUsage, r.lastSeq, r.answeredAt = f, last, time.Now()
 }
 
 // stuck notes that there is nothing to purge.
-func (r *room) stuck() {
+func (r *capacity) nothingToPurge() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.vain = time.Now()
+	r.nothingAt = time.Now()
 }
 
 // failed notes the error of a look, which may be nil. It reports whether the client was
 // denied recently.
-func (r *room) failed(err error) bool {
+func (r *capacity) recentlyDenied(err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if errors.Is(err, backend.ErrDenied) {
-		r.denied = time.Now()
+		r.deniedAt = time.Now()
 	}
-	return !r.denied.IsZero() && time.Since(r.denied) < denialFor
+	return !r.deniedAt.IsZero() && time.Since(r.deniedAt) < denialRetry
 }
 
 // A filling is how full a stream with bounds is. A bound that the stream does not have is
 // math.MaxInt64.
-type filling struct{ bound, used load }
+type usage struct{ limit, used load }
 
-func newFilling(info jetstream.StreamInfo) filling {
-	f := filling{load{math.MaxInt64, math.MaxInt64}, load{int64(info.State.Msgs), int64(info.State.Bytes)}}
+func newUsage(info jetstream.StreamInfo) usage {
+	f := usage{load{math.MaxInt64, math.MaxInt64}, load{int64(info.State.Msgs), int64(info.State.Bytes)}}
 	if info.Config.MaxMsgs > 0 {
-		f.bound.messages = info.Config.MaxMsgs
+		f.limit.messages = info.Config.MaxMsgs
 	}
 	if info.Config.MaxBytes > 0 {
-		f.bound.bytes = info.Config.MaxBytes
+		f.limit.bytes = info.Config.MaxBytes
 	}
 	return f
 }
 
-func (f filling) free() load { return f.bound.minus(f.used) }
+func (f usage) free() load { return f.limit.minus(f.used) }
 
 // mean returns the mean size of a message in bytes, at least 1.
-func (f filling) mean() int64 { return max(f.used.bytes/max(f.used.messages, 1), 1) }
+func (f usage) mean() int64 { return max(f.used.bytes/max(f.used.messages, 1), 1) }
 
 // ample reports whether half of each bound is free.
-func (f filling) ample() bool {
-	return f.used.messages < f.bound.messages/2 && f.used.bytes < f.bound.bytes/2
+func (f usage) ample() bool {
+	return f.used.messages < f.limit.messages/2 && f.used.bytes < f.limit.bytes/2
 }
 
 // excess returns how many messages must go before need fits, if they are of the mean size.
-func (f filling) excess(need load) int64 {
+func (f usage) excess(need load) int64 {
 	lack := func(bound, used, need, least int64) int64 {
 		if spare := bound / spareShare; spare >= least {
 			need = max(need, spare)
@@ -184,8 +184,8 @@ func (f filling) excess(need load) int64 {
 		}
 		return 0
 	}
-	bytes := lack(f.bound.bytes, f.used.bytes, need.bytes, spareBytes)
-	return max(lack(f.bound.messages, f.used.messages, need.messages, spareLeast), (bytes+f.mean()-1)/f.mean())
+	bytes := lack(f.limit.bytes, f.used.bytes, need.bytes, minSpareBytes)
+	return max(lack(f.limit.messages, f.used.messages, need.messages, minSpareMessages), (bytes+f.mean()-1)/f.mean())
 }
 
 // makeRoom makes room for messages that are about to be sent to a topic. It purges messages
@@ -194,34 +194,34 @@ func (f filling) excess(need load) int64 {
 //
 // After a purge the server redelivers held and delayed messages only after their lease, as
 // after a purge of Maintain.
-func (u *upkeep) makeRoom(ctx context.Context, p *place, need load) (ok bool, err error) {
-	if p.room.failed(nil) {
+func (m *maintainer) makeRoom(ctx context.Context, loc *location, need load) (ok bool, err error) {
+	if loc.capacity.recentlyDenied(nil) {
 		return false, nil
 	}
-	defer func() { p.room.failed(err) }()
+	defer func() { loc.capacity.recentlyDenied(err) }()
 	for floor := uint64(0); ; {
 		var info jetstream.StreamInfo
-		if err := u.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
+		if err := m.ask(ctx, "STREAM.INFO."+loc.stream, nil, &info); err != nil {
 			return false, err
 		}
-		p.room.learn(p, info.Config)
-		f := newFilling(info)
-		p.room.found(f, info.State.LastSeq)
-		f.used = f.used.plus(p.room.airborne(need))
-		fits := load{min(need.messages, f.bound.messages), min(need.bytes, f.bound.bytes)}
+		loc.capacity.setBounds(loc, info.Config)
+		f := newUsage(info)
+		loc.capacity.observe(f, info.State.LastSeq)
+		f.used = f.used.plus(loc.capacity.othersInFlight(need))
+		fits := load{min(need.messages, f.limit.messages), min(need.bytes, f.limit.bytes)}
 		excess, first := f.excess(fits), info.State.FirstSeq
 		if excess > 0 && floor == 0 {
-			if floor, _, err = u.floor(ctx, p, first); err != nil {
+			if floor, _, err = m.floor(ctx, loc, first); err != nil {
 				return false, err
 			}
 		}
 		if excess > 0 && floor < first {
-			p.room.stuck()
+			loc.capacity.nothingToPurge()
 		}
 		if excess == 0 || floor < first {
 			return fits.within(f.free()), nil
 		}
-		if _, err := u.purgeTo(ctx, p, min(floor, first+uint64(excess)-1)); err != nil {
+		if _, err := m.purgeTo(ctx, loc, min(floor, first+uint64(excess)-1)); err != nil {
 			return false, err
 		}
 	}
@@ -229,22 +229,22 @@ func (u *upkeep) makeRoom(ctx context.Context, p *place, need load) (ok bool, er
 
 // A reservation is the room that a call of Publish needs in a topic.
 type reservation struct {
-	place *place
+	loc   *location
 	need  load
-	full  bool // there is less room, so the server refuses some of the messages
+	short bool // there is less room, so the server refuses some of the messages
 }
 
 // reserve makes room for the messages that are to be sent, in topics with bounds. The caller
 // ends the reservations after it has sent the messages.
-func (u *upkeep) reserve(ctx context.Context, msgs []*backend.Message, places []*place, errs []error) (all []reservation) {
-	for i, p := range places {
-		if p == nil || !p.room.bounded.Load() || slices.Contains(places[:i], p) {
+func (m *maintainer) reserve(ctx context.Context, msgs []*backend.Message, locs []*location, errs []error) (all []reservation) {
+	for i, loc := range locs {
+		if loc == nil || !loc.capacity.bounded.Load() || slices.Contains(locs[:i], loc) {
 			continue
 		}
-		r := reservation{place: p, need: loadOf(p, msgs, places, errs)}
-		if !p.room.take(r.need) {
-			ok, err := u.makeRoom(ctx, p, r.need)
-			r.full = !ok || err != nil
+		r := reservation{loc: loc, need: loadOf(loc, msgs, locs, errs)}
+		if !loc.capacity.tryReserve(r.need) {
+			ok, err := m.makeRoom(ctx, loc, r.need)
+			r.short = !ok || err != nil
 		}
 		all = append(all, r)
 	}
@@ -254,27 +254,27 @@ func (u *upkeep) reserve(ctx context.Context, msgs []*backend.Message, places []
 // refill makes room for the messages that the server has refused because of a bound, except
 // in topics where there is none. It marks these messages to be sent again. It leaves out a
 // topic of which a later message may be stored, because the messages would change their order.
-func (u *upkeep) refill(ctx context.Context, msgs []*backend.Message, places []*place, errs []error, reserved []reservation) (again bool) {
-	for i, p := range places {
-		refused := func(j int) bool { return places[j] == p && errors.Is(errs[j], errNoRoom) }
+func (m *maintainer) refill(ctx context.Context, msgs []*backend.Message, locs []*location, errs []error, reserved []reservation) (again bool) {
+	for i, loc := range locs {
+		refused := func(j int) bool { return locs[j] == loc && errors.Is(errs[j], errNoRoom) }
 		switch {
-		case !refused(i), p.shared():
+		case !refused(i), loc.shared():
 			continue
-		case slices.ContainsFunc(reserved, func(r reservation) bool { return r.place == p && r.full }):
+		case slices.ContainsFunc(reserved, func(r reservation) bool { return r.loc == loc && r.short }):
 			continue
 		}
 		trial, ordered := slices.Clone(errs), true
 		for j := i; j < len(errs); j++ {
 			if refused(j) {
-				trial[j] = errTwin
-			} else if places[j] == p && !backend.NotStored(errs[j]) {
+				trial[j] = errPending
+			} else if locs[j] == loc && !backend.NotStored(errs[j]) {
 				ordered = false
 			}
 		}
 		if !ordered {
 			continue
 		}
-		if ok, err := u.makeRoom(ctx, p, loadOf(p, msgs, places, trial)); ok && err == nil {
+		if ok, err := m.makeRoom(ctx, loc, loadOf(loc, msgs, locs, trial)); ok && err == nil {
 			copy(errs, trial)
 			again = true
 		}

@@ -23,6 +23,6 @@ func TestClock(t *testing.T) {
 	} {
 		require.Equal(t, int64(r.want), c.read(int64(r.mono), int64(r.wall)), "%v", r)
 	}
-	before := leases.now()
-	require.GreaterOrEqual(t, leases.now(), before)
+	before := leaseClock.now()
+	require.GreaterOrEqual(t, leaseClock.now(), before)
 }

@@ -85,10 +85,10 @@ func TestPlainAck(t *testing.T) {
 		`{"stream":"bus=a"`:                                        false,
 		``:                                                         false,
 	} {
-		seq, ok := plainAck([]byte(text), "bus=a")
+		seq, ok := parsePlainAck([]byte(text), "bus=a")
 		require.Equal(t, plain, ok, text)
 		if ok {
-			var a ack
+			var a pubAck
 			require.NoError(t, json.Unmarshal([]byte(text), &a))
 			require.Equal(t, a.Sequence, seq)
 		}
@@ -97,18 +97,18 @@ func TestPlainAck(t *testing.T) {
 
 func TestMetaOf(t *testing.T) {
 	t.Parallel()
-	for reply, want := range map[string]meta{
+	for reply, want := range map[string]deliveryMeta{
 		"$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5":                {3, 17, 20},
 		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.6":      {2, 9, 20},
 		"$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.70.tok": {2, 9, 20},
 		"$JS.ACK.a.b.1.2.3": {1, 2, 3},
 	} {
-		got, err := metaOf(reply)
+		got, err := parseReply(reply)
 		require.NoError(t, err, reply)
 		require.Equal(t, want, got, reply)
 	}
 	for _, reply := range []string{"", "$JS.ACK.a.b.c", "$JS.ACK.a.b.1.x.1.1.1", "_INBOX.a.b.1.1.1.1.1.1"} {
-		_, err := metaOf(reply)
+		_, err := parseReply(reply)
 		require.Error(t, err, reply)
 	}
 }
@@ -123,7 +123,7 @@ func FuzzMetaOf(f *testing.F) {
 		if len(tokens) >= 11 {
 			at = 6
 		}
-		m, err := metaOf(reply)
+		m, err := parseReply(reply)
 		if err != nil {
 			return
 		}
@@ -135,7 +135,7 @@ func FuzzMetaOf(f *testing.F) {
 		require.NoError(t, err)
 		number, err := strconv.ParseUint(tokens[at+2], 10, 64)
 		require.NoError(t, err)
-		require.Equal(t, meta{delivered, sequence, number}, m)
+		require.Equal(t, deliveryMeta{delivered, sequence, number}, m)
 	})
 }
 
@@ -167,7 +167,7 @@ func TestAnswersArePlain(t *testing.T) {
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
 	answer, err := conn.Request("bus.a.b", nil, time.Minute)
 	require.NoError(t, err)
-	seq, ok := plainAck(answer.Data, "bus=a+b")
+	seq, ok := parsePlainAck(answer.Data, "bus=a+b")
 	require.True(t, ok, "%s", answer.Data)
 	require.Equal(t, m.Position, position(seq-1))
 }

@@ -15,35 +15,35 @@ import (
 
 // group creates the stream of a topic and the consumer of a group if they are missing. It
 // returns an error if the settings of one of them break a promise.
-func (b *broker) group(ctx context.Context, p *place, c backend.Config, n needs) (*jetstream.ConsumerInfo, error) {
-	if n := p.consumer(c.Group); len(n) > maxName {
+func (b *Backend) ensureGroup(ctx context.Context, loc *location, c backend.Config, n needs) (*jetstream.ConsumerInfo, error) {
+	if n := loc.consumer(c.Group); len(n) > maxName {
 		return nil, fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
 	}
 	for range 2 {
-		stream, other, err := b.stream(ctx, p, b.wanted(p))
+		stream, other, err := b.ensureStream(ctx, loc, b.newStreamConfig(loc))
 		state := &stream.State
 		if errors.Is(err, errNotAsked) {
 			state, err = nil, nil
 		} else if err == nil {
-			err = b.replaced(c, stream.Created)
+			err = b.checkReplaced(c, stream.Created)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if other != "" {
-			notify(c, "stream "+p.stream+" is taken as it is: "+other)
+			notify(c, "stream "+loc.stream+" is taken as it is: "+other)
 		}
-		info, err := b.consumer(ctx, p, c, n, state)
+		info, err := b.ensureConsumer(ctx, loc, c, n, state)
 		if err == nil && state != nil {
 			b.created.Store(c.Topic+"/"+c.Group, stream.Created)
 		}
 		if err == nil {
-			b.know(p, stream.Config)
+			b.remember(loc, stream.Config)
 		}
 		if !isCode(err, jetstream.JSErrCodeStreamNotFound) {
 			return info, err
 		}
-		b.forget(p.topic)
+		b.forget(loc.topic)
 	}
 	return nil, fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
 }
@@ -51,7 +51,7 @@ func (b *broker) group(ctx context.Context, p *place, c backend.Config, n needs)
 // replaced returns an error if the group is to begin after a position, and its stream was
 // created again since this backend last attached to the group. If another program created
 // the new stream, its sequence may begin at 1, and the group would miss its first messages.
-func (b *broker) replaced(c backend.Config, created time.Time) error {
+func (b *Backend) checkReplaced(c backend.Config, created time.Time) error {
 	before, known := b.created.Load(c.Topic + "/" + c.Group)
 	if _, after := c.Start.After(); !after || !known || before.(time.Time).Equal(created) {
 		return nil
@@ -68,9 +68,9 @@ func notify(c backend.Config, text string) {
 // consumer creates or updates the consumer of a group in an existing stream. It may raise
 // the lease of the group to c.Lease, but never lowers it. So this lease is the longest lease
 // of any member. stream is nil if it is not known.
-func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, n needs, stream *jetstream.StreamState) (*jetstream.ConsumerInfo, error) {
+func (b *Backend) ensureConsumer(ctx context.Context, loc *location, c backend.Config, n needs, stream *jetstream.StreamState) (*jetstream.ConsumerInfo, error) {
 	want := jetstream.ConsumerConfig{
-		Durable:       p.consumer(c.Group),
+		Durable:       loc.consumer(c.Group),
 		Description:   "group " + c.Group + " of an event bus",
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		MaxDeliver:    -1,
@@ -79,57 +79,57 @@ func (b *broker) consumer(ctx context.Context, p *place, c backend.Config, n nee
 		ReplayPolicy:  jetstream.ReplayInstantPolicy,
 	}
 	n.adapt(&want)
-	if p.shared() {
-		want.FilterSubject = p.subject
+	if loc.shared() {
+		want.FilterSubject = loc.subject
 	}
-	if err := begin(&want, c.Start, stream); err != nil {
+	if err := setStart(&want, c.Start, stream); err != nil {
 		return nil, err
 	}
 	info := new(jetstream.ConsumerInfo)
-	err := b.insist(ctx, consumerInfo(p, c.Group), nil, info)
+	err := b.askRepeatedly(ctx, consumerInfo(loc, c.Group), nil, info)
 	if isCode(err, jetstream.JSErrCodeConsumerNotFound) {
-		err = b.newConsumer(ctx, p, want, info)
+		err = b.newConsumer(ctx, loc, want, info)
 		if !isCode(err, jetstream.JSErrCodeConsumerExists, jetstream.JSErrCodeConsumerAlreadyExists) {
 			return info, err
 		}
-		err = b.insist(ctx, consumerInfo(p, c.Group), nil, info)
+		err = b.askRepeatedly(ctx, consumerInfo(loc, c.Group), nil, info)
 	}
 	if err != nil {
 		return nil, err
 	}
 	has := info.Config
-	if drift := consumerDrift(p, want, has); drift != "" {
+	if drift := consumerDrift(loc, want, has); drift != "" {
 		return nil, fmt.Errorf("%w: consumer %s: %s", backend.ErrRefused, want.Durable, drift)
 	}
 	if !n.adapt(&has) && has.MaxDeliver == -1 && has.MaxAckPending == -1 && len(has.BackOff) == 0 {
 		return info, nil
 	}
 	has.MaxDeliver, has.MaxAckPending, has.BackOff = -1, -1, nil
-	return info, b.putConsumer(ctx, p, has, "update", nil)
+	return info, b.putConsumer(ctx, loc, has, "update", nil)
 }
 
-func consumerInfo(p *place, group string) string {
-	return "CONSUMER.INFO." + p.stream + "." + p.consumer(group)
+func consumerInfo(loc *location, group string) string {
+	return "CONSUMER.INFO." + loc.stream + "." + loc.consumer(group)
 }
 
 // newConsumer creates a consumer and waits until the server answers its pulls. It decodes
 // the state of the consumer into info, unless info is nil.
-func (a *api) newConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, info *jetstream.ConsumerInfo) error {
-	if err := a.putConsumer(ctx, p, c, "create", info); err != nil {
+func (a *api) newConsumer(ctx context.Context, loc *location, c jetstream.ConsumerConfig, info *jetstream.ConsumerInfo) error {
+	if err := a.putConsumer(ctx, loc, c, "create", info); err != nil {
 		return err
 	}
-	return a.awaitServed(ctx, outgoing{subject: a.next(p, c.Durable), data: []byte("{")}) // not a valid pull: always refused
+	return a.awaitServed(ctx, outgoing{subject: a.pullSubject(loc, c.Durable), data: []byte("{")}) // not a valid pull: always refused
 }
 
 // next returns the subject to which a member sends the pulls for a consumer.
-func (a *api) next(p *place, consumer string) string {
-	return a.prefix + "CONSUMER.MSG.NEXT." + p.stream + "." + consumer
+func (a *api) pullSubject(loc *location, consumer string) string {
+	return a.prefix + "CONSUMER.MSG.NEXT." + loc.stream + "." + consumer
 }
 
 // putConsumer creates or updates a consumer. action is "create" or "update". It
 // decodes the state of the consumer into info, unless info is nil.
-func (a *api) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerConfig, action string, info *jetstream.ConsumerInfo) error {
-	verb := "CONSUMER.CREATE." + p.stream + "." + c.Durable
+func (a *api) putConsumer(ctx context.Context, loc *location, c jetstream.ConsumerConfig, action string, info *jetstream.ConsumerInfo) error {
+	verb := "CONSUMER.CREATE." + loc.stream + "." + c.Durable
 	if c.FilterSubject != "" {
 		verb += "." + c.FilterSubject
 	}
@@ -137,17 +137,17 @@ func (a *api) putConsumer(ctx context.Context, p *place, c jetstream.ConsumerCon
 		Stream string                   `json:"stream_name"`
 		Config jetstream.ConsumerConfig `json:"config"`
 		Action string                   `json:"action"`
-	}{p.stream, c, action}
+	}{loc.stream, c, action}
 	if info == nil {
-		return a.insist(ctx, verb, request, nil)
+		return a.askRepeatedly(ctx, verb, request, nil)
 	}
-	return a.insist(ctx, verb, request, info)
+	return a.askRepeatedly(ctx, verb, request, info)
 }
 
 // consumerDrift lists the settings of a consumer that break a promise and that an update
 // cannot change. The list is for an error, because the backend never deletes a consumer to
 // change it.
-func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
+func consumerDrift(loc *location, want, got jetstream.ConsumerConfig) string {
 	var must differences
 	must.compare("ack policy", want.AckPolicy, got.AckPolicy)
 	must.compare("deliver subject", "", got.DeliverSubject)
@@ -161,7 +161,7 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 	if got.FilterSubject != "" {
 		filters = append(filters, got.FilterSubject)
 	}
-	if ours := []string{p.subject}; !slices.Equal(filters, ours) && (p.shared() || len(filters) > 0) {
+	if ours := []string{loc.subject}; !slices.Equal(filters, ours) && (loc.shared() || len(filters) > 0) {
 		must.compare("filter", ours, filters)
 	}
 	return must.String()
@@ -170,7 +170,7 @@ func consumerDrift(p *place, want, got jetstream.ConsumerConfig) string {
 // begin sets the position where a new consumer begins. For the end of the stream it uses the
 // last sequence, if known, because the server of the consumer may not know of the newest
 // messages. It refuses a position after the end of the stream.
-func begin(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.StreamState) error {
+func setStart(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.StreamState) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
 	after, isAfter := start.After()
 	at, isAt := start.At()
@@ -213,8 +213,8 @@ var (
 const (
 	ephemeralLeases = 10                 // the threshold in leases, see backend.Config.Ephemeral
 	memberKey       = "eventbus.member." // begins the mark of a member
-	leaveFor        = time.Second        // longest wait of Close for the server
-	unheard         = uint64(1)<<62 - 1  // a sequence that no message has
+	closeTimeout    = time.Second        // longest wait of Close for the server
+	unusedSequence  = uint64(1)<<62 - 1  // a sequence that no message has
 )
 
 // needs are the settings that a member needs in the consumer of its group.
@@ -253,18 +253,18 @@ func (n needs) adapt(c *jetstream.ConsumerConfig) (changed bool) {
 // the server deletes the group later. It forgets the group, because the names of ephemeral
 // groups may be many.
 func (s *source) leave(ctx context.Context) {
-	b, p := s.backend, s.place
-	b.created.Delete(p.topic + "/" + s.config.Group)
-	b.pacer.forget(p.topic, s.config.Group)
-	b.upkeep.forgetGroup(p.topic, s.config.Group)
+	b, loc := s.backend, s.loc
+	b.created.Delete(loc.topic + "/" + s.config.Group)
+	b.delayLimiter.forget(loc.topic, s.config.Group)
+	b.maintainer.forgetGroup(loc.topic, s.config.Group)
 	var info jetstream.ConsumerInfo
-	err := b.ask(ctx, consumerInfo(p, s.config.Group), nil, &info)
+	err := b.ask(ctx, consumerInfo(loc, s.config.Group), nil, &info)
 	if _, marked := info.Config.Metadata[s.needs.mark]; err == nil && marked {
 		delete(info.Config.Metadata, s.needs.mark)
 		if hasMembers(info.Config) {
-			err = b.putConsumer(ctx, p, info.Config, "update", nil)
+			err = b.putConsumer(ctx, loc, info.Config, "update", nil)
 		} else {
-			err = b.deleteGroup(ctx, p, s.config.Group)
+			err = b.deleteGroup(ctx, loc, s.config.Group)
 		}
 	}
 	if err != nil && !errors.Is(classOf(ctx, err, false), backend.ErrGone) {
@@ -284,11 +284,11 @@ func hasMembers(c jetstream.ConsumerConfig) bool {
 
 // beat tells the server that the ephemeral group of a member lives. The server counts any
 // acknowledgement as a sign of life, and ignores this one of a message that does not exist.
-func (s *source) beat(ctx context.Context) error {
-	subject := (recovery{s}).replies(1)(unheard)
+func (s *source) heartbeat(ctx context.Context) error {
+	subject := s.ackSubjects(1)(unusedSequence)
 	m, err := s.backend.request(ctx, outgoing{subject: subject, data: progressBody}, false)
 	if err == nil && isUnserved(m) {
-		err = fmt.Errorf("%w: %s", backend.ErrUnavailable, unserved)
+		err = fmt.Errorf("%w: %s", backend.ErrUnavailable, unservedText)
 	}
 	return err
 }

@@ -14,47 +14,47 @@ import (
 
 // A receipt is the Token of a delivery. The server does not fence: it lets a former holder
 // settle. So the receipt has the time until which this member is certainly the holder.
-type receipt struct {
-	source *source
-	reply  string
-	era    *era         // when the delivery arrived
-	until  atomic.Int64 // the lease has not expired before this instant; other values see settled
-	vague  atomic.Bool  // the outcome of an Ack is unknown
+type token struct {
+	source       *source
+	reply        string
+	generation   *generation  // when the delivery arrived
+	until        atomic.Int64 // the lease has not expired before this instant; other values see settled
+	ackUncertain atomic.Bool  // the outcome of an Ack is unknown
 }
 
 // held reports whether no other member can be the holder of the delivery.
-func (r *receipt) held() bool { return r.until.Load() > leases.now() }
+func (tok *token) held() bool { return tok.until.Load() > leaseClock.now() }
 
 // extend sets the end of the lease to the instant until, unless the delivery is settled.
-func (r *receipt) extend(until int64) {
-	if was := r.until.Load(); was > 0 {
-		r.until.CompareAndSwap(was, until)
+func (tok *token) extend(until int64) {
+	if was := tok.until.Load(); was > 0 {
+		tok.until.CompareAndSwap(was, until)
 	}
 }
 
 // delayable reports whether the member may send a Delay: it is certainly the holder, or a
 // Delay of unknown outcome has given the message to no other member yet.
-func (r *receipt) delayable() bool {
-	until, now := r.until.Load(), leases.now()
-	return until > now || until != returned && -until > now
+func (tok *token) delayable() bool {
+	until, now := tok.until.Load(), leaseClock.now()
+	return until > now || until != untilGivenBack && -until > now
 }
 
 // isOpen reports whether a Delay of unknown outcome may have given the message to another
 // member by now.
-func (r *receipt) isOpen() bool {
-	until := r.until.Load()
-	return until < settled && until != returned && -until <= leases.now()
+func (tok *token) mayBeRedelivered() bool {
+	until := tok.until.Load()
+	return until < untilSettled && until != untilGivenBack && -until <= leaseClock.now()
 }
 
 // errForgotten means that the server has forgotten a delivery.
 var errForgotten = fmt.Errorf("%w: the server has forgotten that it handed it out", backend.ErrLeaseLost)
 
 // forgotten returns errForgotten if the server is known to have forgotten the delivery.
-func (r *receipt) forgotten() error {
-	if r.era.next.Load() == nil {
+func (tok *token) forgotten() error {
+	if tok.generation.next.Load() == nil {
 		return nil
 	}
-	if m, err := metaOf(r.reply); err == nil && r.era.forgot(m.sequence) {
+	if m, err := parseReply(tok.reply); err == nil && tok.generation.forgot(m.sequence) {
 		return errForgotten
 	}
 	return nil
@@ -66,33 +66,33 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked int
 	if len(msgs) == 0 {
 		return ds
 	}
-	era := s.era.Load() // messages arrive before their era ends
+	era := s.generation.Load() // messages arrive before their era ends
 	var mem slab.Slab
 	for i := range msgs {
 		mem.Expect(0, otherHeaders(msgs[i].Header), positionLen)
 	}
-	ds = s.pulls.loan.Room(ds, len(msgs))
-	receipts := make([]receipt, len(msgs))
+	ds = s.puller.loan.Room(ds, len(msgs))
+	tokens := make([]token, len(msgs))
 	until := asked + int64(s.config.Lease)
 	var digits [positionLen]byte
-	s.tally.held.Add(int64(len(msgs)))
-	s.tally.mu.Lock()
-	defer s.tally.mu.Unlock()
+	s.tracker.held.Add(int64(len(msgs)))
+	s.tracker.mu.Lock()
+	defer s.tracker.mu.Unlock()
 	for i, m := range msgs {
 		ds = append(ds, backend.Delivery{})
-		d, r := &ds[len(ds)-1], &receipts[i]
-		meta, err := metaOf(m.Reply)
-		r.source, r.reply, r.era = s, m.Reply, era
-		r.until.Store(until)
+		d, tok := &ds[len(ds)-1], &tokens[i]
+		meta, err := parseReply(m.Reply)
+		tok.source, tok.reply, tok.generation = s, m.Reply, era
+		tok.until.Store(until)
 		if err == nil {
-			s.tally.arrived(meta, m.Reply)
+			s.tracker.arrived(meta, m.Reply)
 		}
-		d.Topic, d.Attempt, d.Redelivered, d.Token = s.config.Topic, meta.delivered, meta.delivered > 1, r
+		d.Topic, d.Attempt, d.Redelivered, d.Token = s.config.Topic, meta.delivered, meta.delivered > 1, tok
 		d.Position, d.Payload = mem.Text(appendPosition(digits[:0], meta.sequence)), m.Data
-		readHeader(&mem, &d.Message, m.Header, r)
+		readHeader(&mem, &d.Message, m.Header, tok)
 		d.Err = err
 	}
-	return s.pulls.loan.Lend(ds)
+	return s.puller.loan.Lend(ds)
 }
 
 // A meta is the content of a reply subject:
@@ -100,13 +100,13 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked int
 //	$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>
 //
 // A longer form also has a domain and an account after ACK, and a token at the end.
-type meta struct {
+type deliveryMeta struct {
 	delivered int
 	sequence  uint64
 	number    uint64 // the consumer sequence
 }
 
-func metaOf(reply string) (m meta, err error) {
+func parseReply(reply string) (m deliveryMeta, err error) {
 	rest, ok := strings.CutPrefix(reply, "$JS.ACK.")
 	skip := 2
 	if strings.Count(rest, ".") >= 8 {
@@ -131,9 +131,9 @@ func metaOf(reply string) (m meta, err error) {
 }
 
 // stored implements origin. A reply that is malformed has no time.
-func (r *receipt) stored() (stream string, sequence uint64, at time.Time) {
-	m, _ := metaOf(r.reply)
-	tokens := strings.Split(r.reply, ".")
+func (tok *token) stored() (stream string, sequence uint64, at time.Time) {
+	m, _ := parseReply(tok.reply)
+	tokens := strings.Split(tok.reply, ".")
 	place := 7
 	if len(tokens) >= 11 {
 		place = 9
@@ -142,7 +142,7 @@ func (r *receipt) stored() (stream string, sequence uint64, at time.Time) {
 		nanos, _ := strconv.ParseInt(tokens[place], 10, 64)
 		at = time.Unix(0, nanos)
 	}
-	return r.source.place.stream, m.sequence, at
+	return tok.source.loc.stream, m.sequence, at
 }
 
 // A clock counts nanoseconds for leases. Go's monotonic clock stops while the machine is
@@ -159,7 +159,7 @@ type clock struct {
 
 // step is the smallest step of the wall clock that counts. A smaller difference may come
 // from a pause between the readings of the two clocks.
-const step = time.Second
+const clockStep = time.Second
 
 // now returns the nanoseconds since the epoch. An earlier time.Time must not be converted
 // later, because the machine may have been suspended since.
@@ -170,7 +170,7 @@ func (c *clock) now() int64 {
 
 // read is now for clocks that show the times mono and wall since the epoch.
 func (c *clock) read(mono, wall int64) int64 {
-	for was := c.ahead.Load(); wall-mono-was >= int64(step) || was-(wall-mono) >= int64(step); was = c.ahead.Load() {
+	for was := c.ahead.Load(); wall-mono-was >= int64(clockStep) || was-(wall-mono) >= int64(clockStep); was = c.ahead.Load() {
 		if c.ahead.CompareAndSwap(was, wall-mono) {
 			c.slept.Add(max(wall-mono-was, 0))
 		}
@@ -179,4 +179,4 @@ func (c *clock) read(mono, wall int64) int64 {
 }
 
 // leases is the clock of all leases of this process.
-var leases = clock{epoch: time.Now()}
+var leaseClock = clock{epoch: time.Now()}

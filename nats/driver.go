@@ -125,7 +125,7 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 }
 
 // An address is a parsed URL.
-type address struct {
+type urlConfig struct {
 	options     Options
 	addrs       []string
 	user        *url.Userinfo
@@ -138,7 +138,7 @@ type address struct {
 }
 
 // parameters returns the parameters that a URL may have.
-func (a *address) parameters() brokerurl.Table {
+func (a *urlConfig) parameters() brokerurl.Table {
 	t := a.files.Parameters()
 	t["namespace"] = brokerurl.Name(&a.options.Namespace)
 	t["once_window"] = brokerurl.Duration(&a.options.OnceWindow)
@@ -179,7 +179,7 @@ func storage(to *jetstream.StorageType) brokerurl.Parameter {
 
 // parse reads a URL and checks it together with the settings of topics. Its errors quote
 // only the parameter that is wrong, because the URL may hold a password.
-func (d Driver) parse(u *url.URL) (*address, error) {
+func (d Driver) parse(u *url.URL) (*urlConfig, error) {
 	if !slices.Contains(d.Schemes(), u.Scheme) {
 		return nil, errors.New("the URL's scheme is not nats or tls")
 	}
@@ -189,7 +189,7 @@ func (d Driver) parse(u *url.URL) (*address, error) {
 	if strings.Trim(u.Path, "/") != "" {
 		return nil, errors.New("the URL has a path, of which NATS knows none")
 	}
-	a := &address{
+	a := &urlConfig{
 		user: u.User, tls: u.Scheme == "tls", options: Options{Topics: d.topics},
 		addrs: []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))},
 	}
@@ -205,11 +205,11 @@ func (d Driver) parse(u *url.URL) (*address, error) {
 	if err := a.credentials(); err != nil {
 		return nil, err
 	}
-	return a, a.secure()
+	return a, a.loadTLS()
 }
 
 // credentials reads the user from the URL, or the credentials or seed from a file.
-func (a *address) credentials() (err error) {
+func (a *urlConfig) credentials() (err error) {
 	switch {
 	case a.user != nil && a.creds+a.seed != "", a.creds != "" && a.seed != "":
 		return errors.New(`the URL has more than one of a user, "credentials_file" and "nkey_file"`)
@@ -239,7 +239,7 @@ func (a *address) credentials() (err error) {
 }
 
 // secure reads the TLS files.
-func (a *address) secure() (err error) {
+func (a *urlConfig) loadTLS() (err error) {
 	if a.tls {
 		a.config, err = a.files.Config()
 		return err
@@ -254,7 +254,7 @@ func (a *address) secure() (err error) {
 // down. The connection detects within seconds that a server does not answer. A write or a
 // dial ends after a few seconds. end closes the connection at any moment, even during a
 // write.
-func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), err error) {
+func (a *urlConfig) connect(ctx context.Context) (conn *natsgo.Conn, end func(), err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	opened := context.AfterFunc(ctx, end)
 	d := &dialer{life: life}
@@ -264,7 +264,7 @@ func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), e
 		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // the default handler writes to stderr
 		natsgo.PingInterval(2 * time.Second), natsgo.MaxPingsOutstanding(2),
 		natsgo.FlusherTimeout(2 * time.Second), natsgo.ReconnectOnFlusherError(),
-		natsgo.SetCustomDialer(d), natsgo.SkipHostLookup(), natsgo.Timeout(answer),
+		natsgo.SetCustomDialer(d), natsgo.SkipHostLookup(), natsgo.Timeout(answerTimeout),
 	}
 	if a.login != nil {
 		options = append(options, a.login)
@@ -290,7 +290,7 @@ func (a *address) connect(ctx context.Context) (conn *natsgo.Conn, end func(), e
 // explain adds to classed the addresses that cannot be reached, or a hint if the scheme of
 // the URL does not fit the server. classed is err with an error class. connected says
 // whether the server accepted a connection.
-func (a *address) explain(err, classed error, connected bool) error {
+func (a *urlConfig) explain(err, classed error, connected bool) error {
 	var late net.Error
 	switch {
 	case errors.Is(err, natsgo.ErrSecureConnWanted):
@@ -319,23 +319,23 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 		_ = d.last.Close() // nats.go leaves a connection open if its first exchange fails
 		d.last = nil
 	}
-	conn, err := (&net.Dialer{Timeout: answer}).DialContext(d.life, network, addr)
+	conn, err := (&net.Dialer{Timeout: answerTimeout}).DialContext(d.life, network, addr)
 	if err != nil {
 		return nil, err
 	}
 	d.connected.Store(true)
-	d.last = &dialed{conn, context.AfterFunc(d.life, func() { _ = conn.Close() })}
+	d.last = &trackedConn{conn, context.AfterFunc(d.life, func() { _ = conn.Close() })}
 	return d.last, nil
 }
 
 // A dialed is a connection of a dialer. Its Close also removes the callback that closes the
 // connection when the context dialer.life is done.
-type dialed struct {
+type trackedConn struct {
 	net.Conn
 	forget func() bool
 }
 
-func (c *dialed) Close() error {
+func (c *trackedConn) Close() error {
 	c.forget()
 	return c.Conn.Close()
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/testcerts"
 )
 
-func parsed(t testing.TB, raw string) (*address, error) {
+func parsed(t testing.TB, raw string) (*urlConfig, error) {
 	t.Helper()
 	u, err := url.Parse(raw)
 	require.NoError(t, err, raw)
@@ -29,7 +29,7 @@ func parsed(t testing.TB, raw string) (*address, error) {
 func TestURLSaysWhereAndHow(t *testing.T) {
 	t.Parallel()
 	creds, _ := natstest.NewOperator(t).User(time.Now())
-	for raw, want := range map[string]address{
+	for raw, want := range map[string]urlConfig{
 		"nats://h":                           {addrs: []string{"h:4222"}},
 		"nats://h/":                          {addrs: []string{"h:4222"}},
 		"nats://[::1]:7":                     {addrs: []string{"[::1]:7"}},

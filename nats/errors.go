@@ -124,7 +124,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, answer)
+	return context.WithTimeout(ctx, answerTimeout)
 }
 
 // failure adds the operation to err, and the topic or group in what. If closed is set, the error

@@ -15,7 +15,7 @@ import (
 var _ backend.Checker = (*Backend)(nil)
 
 // mostChecked is the most streams that Check looks at. The server tells a few hundred in one answer.
-const mostChecked = 2000
+const maxStreams = 2000
 
 // Check implements [backend.Checker]. It asks for the account and for the settings of streams, in a dozen
 // requests at most.
@@ -38,7 +38,7 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 		}
 		crowds := map[string]bool{}
 		for i := range streams {
-			found = append(found, b.examine(&streams[i])...)
+			found = append(found, b.checkStream(&streams[i])...)
 			c := streams[i].Config
 			kind := fmt.Sprintf("%s storage", strings.ToLower(c.Storage.String()))
 			if s := usedOf(account, c); s >= nearlyFull && !crowds[kind] {
@@ -69,10 +69,10 @@ func versionOf(version string) []backend.Finding {
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2]); n < 2 {
 		return nil
 	}
-	if slices.Compare(v[:2], oldest[:]) < 0 {
+	if slices.Compare(v[:2], oldestVersion[:]) < 0 {
 		return []backend.Finding{{
 			Code: "nats-version", Severity: backend.SeverityError,
-			Text:   fmt.Sprintf("the server is of version %s; it must be %d.%d or later", version, oldest[0], oldest[1]),
+			Text:   fmt.Sprintf("the server is of version %s; it must be %d.%d or later", version, oldestVersion[0], oldestVersion[1]),
 			Remedy: "update the server",
 		}}
 	}
@@ -87,7 +87,7 @@ func versionOf(version string) []backend.Finding {
 }
 
 // streams returns the streams of this account, up to mostChecked, and their number.
-func (b *broker) streams(ctx context.Context) (all []jetstream.StreamInfo, total int, err error) {
+func (b *Backend) streams(ctx context.Context) (all []jetstream.StreamInfo, total int, err error) {
 	for {
 		var page struct {
 			Total   int                    `json:"total"`
@@ -97,14 +97,14 @@ func (b *broker) streams(ctx context.Context) (all []jetstream.StreamInfo, total
 			return nil, 0, err
 		}
 		all = append(all, page.Streams...)
-		if len(page.Streams) == 0 || len(all) >= min(page.Total, mostChecked) {
+		if len(page.Streams) == 0 || len(all) >= min(page.Total, maxStreams) {
 			return all, max(page.Total, len(all)), nil
 		}
 	}
 }
 
 // examine returns the findings about a stream; none if it is of another program or namespace.
-func (b *broker) examine(info *jetstream.StreamInfo) (found []backend.Finding) {
+func (b *Backend) checkStream(info *jetstream.StreamInfo) (found []backend.Finding) {
 	topic, ours := b.topicOf(info.Config.Name)
 	if b.options.Stream != "" {
 		topic, ours = "", info.Config.Name == b.options.Stream
@@ -112,8 +112,8 @@ func (b *broker) examine(info *jetstream.StreamInfo) (found []backend.Finding) {
 	if !ours {
 		return nil
 	}
-	p := b.place(topic)
-	want := b.wanted(p)
+	loc := b.locate(topic)
+	want := b.newStreamConfig(loc)
 	// Programs choose these two, and a stream that has more is as good.
 	want.Replicas = max(want.Replicas, info.Config.Replicas)
 	want.Duplicates = min(want.Duplicates, info.Config.Duplicates)
@@ -124,18 +124,18 @@ func (b *broker) examine(info *jetstream.StreamInfo) (found []backend.Finding) {
 		for _, d := range all {
 			f := backend.Finding{
 				Code: "nats-" + strings.ReplaceAll(d.setting, " ", "-"), Severity: severity,
-				Server: "nats stream " + p.stream, Topic: topic,
+				Server: "nats stream " + loc.stream, Topic: topic,
 				Text:   "the stream's " + d.text,
 				Remedy: "make the topic anew, because the server does not change " + d.setting + " of a stream",
 			}
 			if flag := editable(d); flag != "" {
 				f.Remedy = "change the stream"
-				f.Command = []string{"nats", "stream", "edit", p.stream, flag, "--force"}
+				f.Command = []string{"nats", "stream", "edit", loc.stream, flag, "--force"}
 			}
 			found = append(found, f)
 		}
 	}
-	refused, harmless := drift(p, want, info.Config)
+	refused, harmless := drift(loc, want, info.Config)
 	add(refused, backend.SeverityError)
 	add(harmless, backend.SeverityWarning)
 	return found

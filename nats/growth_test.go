@@ -46,9 +46,9 @@ func TestLooksAreRareWithoutGrowth(t *testing.T) {
 	now := fullness{at: time.Now(), last: 10, msgs: 10, share: 0.1}
 	later := now
 	later.at = now.at.Add(time.Second)
-	require.Equal(t, purgeIdle, later.next(now))
+	require.Equal(t, idleInterval, later.next(now))
 	later.share = 0.9
-	require.Equal(t, purgeBusy, later.next(now), "it may be full")
+	require.Equal(t, busyInterval, later.next(now), "it may be full")
 }
 
 // Maintain asks to be called before the stream is full at its recent speed, and purges a
@@ -83,7 +83,7 @@ func TestMaintainFollowsGrowth(t *testing.T) {
 		held = held[last:]
 		stored += 16 * 64 << 10
 		next := maintain()
-		require.LessOrEqual(t, next, max(time.Since(began)*time.Duration(s.options.MaxBytes)/(16*64<<10), purgeOften))
+		require.LessOrEqual(t, next, max(time.Since(began)*time.Duration(s.options.MaxBytes)/(16*64<<10), minInterval))
 		began = time.Now()
 	}
 	require.Greater(t, stored, 3*int(s.options.MaxBytes))
@@ -109,17 +109,17 @@ func TestPullsAreBounded(t *testing.T) {
 		require.NoError(t, s.member.Ack(t.Context(), backend.Lend(ds)))
 		return size
 	}
-	s.member.pulls.size = 900 << 10 // as if a message of this size had been received
+	s.member.puller.size = 900 << 10 // as if a message of this size had been received
 	for got := 0; got < 30*900<<10; {
 		size := most()
-		require.LessOrEqual(t, size, pullBytes)
+		require.LessOrEqual(t, size, maxPullBytes)
 		got += size
 	}
 	for range 12 {
 		publish(1, 100)
 		most()
 	}
-	require.Equal(t, maxPull, s.member.pulls.most(10*maxPull, 0, true).Batch)
+	require.Equal(t, maxBatch, s.member.puller.request(10*maxBatch, 0, true).Batch)
 }
 
 // A pull is not given up while its messages arrive, although the line is slow.
@@ -137,9 +137,9 @@ func TestPullOverASlowLine(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, slow.Close()) })
 	member, err := slow.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
 	require.NoError(t, err)
-	member.(*source).pulls.size = 200 << 10 // as if a message of this size had been received
-	time.Sleep(time.Second)                 // a consumer that is younger may count as made anew, see source.fate
-	line.Throttle(300 << 10)                // bytes in a second, so all take seven seconds
+	member.(*source).puller.size = 200 << 10 // as if a message of this size had been received
+	time.Sleep(time.Second)                  // a consumer that is younger may count as made anew, see source.fate
+	line.Throttle(300 << 10)                 // bytes in a second, so all take seven seconds
 	for got := 0; got < 10; {
 		ds, err := member.Receive(t.Context(), 10-got, 0)
 		require.NoError(t, err)
@@ -158,15 +158,15 @@ func TestHeldDeliveryKeepsFewOthers(t *testing.T) {
 	for range 2 {
 		s.publish(most / 2)
 	}
-	s.member.pulls.size = 1000 // as if messages of this size had been received
+	s.member.puller.size = 1000 // as if messages of this size had been received
 	ds, err := s.member.Receive(t.Context(), most, 0)
 	require.NoError(t, err)
 	require.Len(t, ds, most)
 	held := ds[most/2]
-	var receipts []weak.Pointer[receipt]
+	var receipts []weak.Pointer[token]
 	var headers []weak.Pointer[byte]
 	for i := range ds {
-		receipts = append(receipts, weak.Make(ds[i].Token.(*receipt)))
+		receipts = append(receipts, weak.Make(ds[i].Token.(*token)))
 		headers = append(headers, weak.Make(unsafe.StringData(ds[i].Headers[0].Value)))
 	}
 	clear(ds)
@@ -177,6 +177,6 @@ func TestHeldDeliveryKeepsFewOthers(t *testing.T) {
 			kept++
 		}
 	}
-	require.LessOrEqual(t, kept, together)
+	require.LessOrEqual(t, kept, deliveriesPerSlab)
 	runtime.KeepAlive(held)
 }

@@ -29,16 +29,16 @@ import (
 // ce-specversion they are always escaped. Earlier versions of this package wrote all
 // messages like this, and gave all other headers the prefix "h-".
 const (
-	idHeader      = "ce-id"
-	keyHeader     = "ce-partitionkey"
-	versionHeader = "ce-specversion"
-	timeHeader    = "ce-time"
-	formatHeader  = "ce-datacontenttype"
-	attributes    = "ce-"
-	foreign       = "h-"
-	reserved      = "nats-"
-	escapedMark   = "eventbus-escaped"
-	contentType   = "content-type" // of other programs, is read as formatHeader
+	idHeader        = "ce-id"
+	keyHeader       = "ce-partitionkey"
+	versionHeader   = "ce-specversion"
+	timeHeader      = "ce-time"
+	formatHeader    = "ce-datacontenttype"
+	attributePrefix = "ce-"
+	escapedPrefix   = "h-"
+	reservedPrefix  = "nats-"
+	escapedMark     = "eventbus-escaped"
+	contentType     = "content-type" // of other programs, is read as formatHeader
 )
 
 // anyCase are names that other programs write in any letter case. They are read in lower
@@ -58,7 +58,7 @@ func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Hea
 	escaped := true
 	if _, ok := m.Headers.Lookup(versionHeader); ok {
 		if escaped = !keepsAttributes(m); escaped {
-			h = append(h, backend.Header{Name: escapedMark, Value: attributes})
+			h = append(h, backend.Header{Name: escapedMark, Value: attributePrefix})
 		}
 	}
 	attribute := func(name, value string) {
@@ -78,7 +78,7 @@ func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Hea
 		case keepsName(name) && keepsValue(value):
 			h = append(h, m.Headers[i])
 		default:
-			h = append(h, backend.Header{Name: foreign + escape(name, isToken), Value: escape(value, isPlain)})
+			h = append(h, backend.Header{Name: escapedPrefix + escape(name, isToken), Value: escape(value, isPlain)})
 		}
 	}
 	if once != "" {
@@ -88,7 +88,7 @@ func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Hea
 }
 
 func isAttribute(name string) bool {
-	rest, ok := strings.CutPrefix(name, attributes)
+	rest, ok := strings.CutPrefix(name, attributePrefix)
 	return ok && rest != "" && name != idHeader && name != keyHeader && strings.IndexFunc(rest, notAttribute) < 0
 }
 
@@ -110,8 +110,8 @@ func keepsName(name string) bool {
 		}
 	}
 	folded, _ := fold(name)
-	return name != "" && folded == name && name != escapedMark && !strings.HasPrefix(name, foreign) &&
-		!hasPrefix(name, attributes) && !hasPrefix(name, reserved) && !strings.EqualFold(name, "status") && !strings.EqualFold(name, "description")
+	return name != "" && folded == name && name != escapedMark && !strings.HasPrefix(name, escapedPrefix) &&
+		!hasPrefix(name, attributePrefix) && !hasPrefix(name, reservedPrefix) && !strings.EqualFold(name, "status") && !strings.EqualFold(name, "description")
 }
 
 // keepsValue reports whether NATS keeps a value exactly. NATS trims spaces.
@@ -167,11 +167,11 @@ func escape(s string, plain func(string, int) bool) string {
 
 // many is the most headers of one message for which memory is reserved. Each message of the
 // bus has fewer headers. A message of another program may have more.
-const many = 128
+const maxReservedHeaders = 128
 
 // otherHeaders estimates the number of headers without the ID, to reserve memory for them.
 // Nearly all messages have an ID.
-func otherHeaders(h natsgo.Header) int { return min(max(len(h)-1, 0), many) }
+func otherHeaders(h natsgo.Header) int { return min(max(len(h)-1, 0), maxReservedHeaders) }
 
 // An origin says where and when a message was stored.
 type origin interface {
@@ -185,7 +185,7 @@ type origin interface {
 // made of its origin. If such a message or a CloudEvent has no time, it gets the time at
 // which it was stored.
 func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header, o origin) {
-	r := reader{Message: m, header: h, escaped: isEscaped(h)}
+	r := headerReader{Message: m, header: h, escaped: isEscaped(h)}
 	m.Headers = mem.Headers(otherHeaders(h))[:0]
 	for name, values := range h {
 		if len(values) > 0 {
@@ -200,7 +200,7 @@ func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header, o origin) {
 		m.Headers = slices.CompactFunc(m.Headers, func(a, b backend.Header) bool { return a.Name == b.Name })
 	}
 	if !r.identified || !r.timed && !r.escaped {
-		r.adopt(o)
+		r.fillIn(o)
 	}
 	if len(m.Headers) == 0 {
 		m.Headers = nil
@@ -224,7 +224,7 @@ func isEscaped(h natsgo.Header) bool {
 }
 
 // A reader reads the headers of one message.
-type reader struct {
+type headerReader struct {
 	*backend.Message
 	header  natsgo.Header
 	escaped bool // the values of ce-… headers are escaped
@@ -233,8 +233,8 @@ type reader struct {
 	folded            bool // the names of several headers may have become one
 }
 
-func (r *reader) read(name, value string) {
-	if own, ok := strings.CutPrefix(name, foreign); ok && r.readOwn(own, value) {
+func (r *headerReader) read(name, value string) {
+	if own, ok := strings.CutPrefix(name, escapedPrefix); ok && r.readOwn(own, value) {
 		return
 	}
 	folded, exact := fold(name)
@@ -244,7 +244,7 @@ func (r *reader) read(name, value string) {
 		}
 		r.folded = true
 	}
-	if r.escaped && hasPrefix(name, attributes) {
+	if r.escaped && hasPrefix(name, attributePrefix) {
 		if plain, err := url.PathUnescape(value); err == nil { // another program may not know of escapes
 			value = plain
 		}
@@ -258,14 +258,14 @@ func (r *reader) read(name, value string) {
 		if r.Key == "" || value < r.Key {
 			r.Key = value
 		}
-	case folded != escapedMark && !hasPrefix(folded, reserved):
+	case folded != escapedMark && !hasPrefix(folded, reservedPrefix):
 		r.add(folded, value)
 	}
 }
 
 // readOwn reads a header that writeHeader has stored with the prefix foreign. It returns
 // false if writeHeader does not write the rest of the name or the value like this.
-func (r *reader) readOwn(rest, value string) bool {
+func (r *headerReader) readOwn(rest, value string) bool {
 	name, err := url.PathUnescape(rest)
 	if err == nil {
 		value, err = url.PathUnescape(value)
@@ -280,13 +280,13 @@ func (r *reader) readOwn(rest, value string) bool {
 	return true
 }
 
-func (r *reader) add(name, value string) {
+func (r *headerReader) add(name, value string) {
 	r.timed = r.timed || name == timeHeader
 	r.Headers = append(r.Headers, backend.Header{Name: name, Value: value})
 }
 
 // adopt gives the message of another program an ID and a time.
-func (r *reader) adopt(o origin) {
+func (r *headerReader) fillIn(o origin) {
 	stream, sequence, at := o.stored()
 	if !r.identified {
 		r.ID = fmt.Sprintf("%s/%d/%d", stream, sequence, at.UnixNano())
@@ -304,14 +304,14 @@ func (r *reader) adopt(o origin) {
 func isReadAs(name string) bool {
 	folded, _ := fold(name)
 	return folded == name && name != idHeader && name != keyHeader && name != escapedMark &&
-		!strings.HasPrefix(name, foreign) && !hasPrefix(name, reserved)
+		!strings.HasPrefix(name, escapedPrefix) && !hasPrefix(name, reservedPrefix)
 }
 
 // fold returns the name under which a stored header is read. exact is false if this is
 // another name than the stored one.
 func fold(name string) (folded string, exact bool) {
 	folded = name
-	if hasPrefix(name, attributes) {
+	if hasPrefix(name, attributePrefix) {
 		folded = strings.ToLower(name)
 	} else if strings.EqualFold(name, contentType) {
 		folded = formatHeader

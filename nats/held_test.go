@@ -93,7 +93,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 	start := time.Now()
 	go func() { closed <- s.Close() }()
 	require.NoError(t, <-closed)
-	require.Less(t, time.Since(start), answer, "it does not wait for the greeting")
+	require.Less(t, time.Since(start), answerTimeout, "it does not wait for the greeting")
 }
 
 // Close of an opened backend ends the calls that wait for an answer.
@@ -113,7 +113,7 @@ func TestCloseEndsPublish(t *testing.T) {
 	require.NoError(t, b.Close())
 	start := time.Now()
 	require.ErrorIs(t, backend.ErrorAt(<-published, 0), backend.ErrUnknownOutcome)
-	require.Less(t, time.Since(start), answer/2)
+	require.Less(t, time.Since(start), answerTimeout/2)
 }
 
 // A message that is too large only because of its escaped headers is refused here: the

@@ -13,43 +13,44 @@ import (
 var _ backend.Maintainer = (*Backend)(nil)
 
 const (
-	beats      = 4                      // Maintain is due four times in the time after which the server deletes an ephemeral group
-	beatOften  = 100 * time.Millisecond // shortest time to the next Maintain of an ephemeral group
-	purgeOften = 50 * time.Millisecond  // shortest time to the next Maintain
-	purgeBusy  = time.Second            // longest time to the next Maintain after a large purge, or with unknown growth
-	purgeIdle  = 5 * time.Second        // longest time to the next Maintain in all other cases
-	busy       = 1000                   // a purge of 1000 messages or more is large
-	crowded    = 0.5                    // a stream is crowded if more than this share of its limit is used
-	litter     = 64 << 20               // most settled bytes that a stream without a limit keeps while messages are held
+	heartbeatsPerThreshold = 4                      // Maintain is due four times in the time after which the server deletes an ephemeral group
+	minHeartbeat           = 100 * time.Millisecond // shortest time to the next Maintain of an ephemeral group
+	minInterval            = 50 * time.Millisecond  // shortest time to the next Maintain
+	busyInterval           = time.Second            // longest time to the next Maintain after a large purge, or with unknown growth
+	idleInterval           = 5 * time.Second        // longest time to the next Maintain in all other cases
+	largePurge             = 1000                   // a purge of 1000 messages or more is large
+	crowded                = 0.5                    // a stream is crowded if more than this share of its limit is used
+	maxSettledBytes        = 64 << 20               // most settled bytes that a stream without a limit keeps while messages are held
 )
 
 // An upkeep is the knowledge of a backend's Maintain about topics and groups.
-type upkeep struct {
-	*broker
+type maintainer struct {
+	*api
+	backend *Backend
 
-	mu       sync.Mutex
-	looks    map[[2]string]look     // by topic and group
-	progress map[[2]string]progress // by topic and group
-	removed  map[string]removal     // by topic
-	last     map[string]string      // by topic: the consumer that had settled least, and prevented a purge
-	searched map[string]time.Time   // by topic with Keep: the time of the last search for its end
-	account  jetstream.AccountInfo  // as it was at the time asked
-	asked    time.Time
+	mu           sync.Mutex
+	lastPurges   map[[2]string]purgeRecord // by topic and group
+	progress     map[[2]string]progress    // by topic and group
+	removed      map[string]removal        // by topic
+	blockers     map[string]string         // by topic: the consumer that had settled least, and prevented a purge
+	keepSearched map[string]time.Time      // by topic with Keep: the time of the last search for its end
+	account      jetstream.AccountInfo     // as it was at the time asked
+	accountAt    time.Time
 }
 
-func newUpkeep(b *broker) *upkeep {
-	return &upkeep{
-		broker: b, looks: map[[2]string]look{}, progress: map[[2]string]progress{},
-		removed: map[string]removal{}, last: map[string]string{}, searched: map[string]time.Time{},
+func newMaintainer(b *Backend) *maintainer {
+	return &maintainer{
+		api: b.api, backend: b, lastPurges: map[[2]string]purgeRecord{}, progress: map[[2]string]progress{},
+		removed: map[string]removal{}, blockers: map[string]string{}, keepSearched: map[string]time.Time{},
 	}
 }
 
 // forgetGroup removes the knowledge about a group.
-func (u *upkeep) forgetGroup(topic, group string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.looks, [2]string{topic, group})
-	delete(u.progress, [2]string{topic, group})
+func (m *maintainer) forgetGroup(topic, group string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.lastPurges, [2]string{topic, group})
+	delete(m.progress, [2]string{topic, group})
 }
 
 // Maintain implements [backend.Maintainer]. It purges the messages of the topic that every
@@ -66,30 +67,30 @@ func (u *upkeep) forgetGroup(topic, group string) {
 // groups, because the server deletes an ephemeral group without a sign of life.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
-		p := b.place(topic)
+		loc := b.locate(topic)
 		var own jetstream.ConsumerInfo
 		members := b.members.of(topic, group)
-		counts := make([]count, len(members))
+		counts := make([]snapshot, len(members))
 		for i, s := range members {
-			counts[i] = s.tally.now()
+			counts[i] = s.tracker.snapshot()
 		}
-		err := b.ask(ctx, consumerInfo(p, group), nil, &own)
+		err := b.ask(ctx, consumerInfo(loc, group), nil, &own)
 		switch {
 		case err == nil:
 			for i, s := range members {
-				s.tally.judge(counts[i], &own, 1)
+				s.tracker.compare(counts[i], &own, 1)
 			}
-			b.upkeep.inspect(p, group, &own, members)
-			err = b.upkeep.renew(ctx, p, own.Config, members)
+			b.maintainer.checkMissing(loc, group, &own, members)
+			err = b.maintainer.restoreConsumer(ctx, loc, own.Config, members)
 		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
 			err = nil // other groups may have settled messages
 		}
 		if err != nil {
-			return purgeIdle, err
+			return idleInterval, err
 		}
-		next, err := b.upkeep.purge(ctx, p, group, &own)
+		next, err := b.maintainer.purge(ctx, loc, group, &own)
 		if t := own.Config.InactiveThreshold; t > 0 {
-			next = min(next, max(t/beats, beatOften))
+			next = min(next, max(t/heartbeatsPerThreshold, minHeartbeat))
 		}
 		return next, err
 	})
@@ -98,20 +99,20 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 // renew gives the consumer of a group the settings that its members in this process need. The
 // consumer may lack them, because another process that changed it at the same time wrote
 // settings without them. If the group is ephemeral, renew tells the server that it lives.
-func (u *upkeep) renew(ctx context.Context, p *place, c jetstream.ConsumerConfig, members []*source) error {
+func (m *maintainer) restoreConsumer(ctx context.Context, loc *location, c jetstream.ConsumerConfig, members []*source) error {
 	changed := false
 	for _, s := range members {
 		changed = s.needs.adapt(&c) || changed
 	}
 	if changed {
-		if err := u.putConsumer(ctx, p, c, "update", nil); err != nil {
+		if err := m.putConsumer(ctx, loc, c, "update", nil); err != nil {
 			return err
 		}
 	}
 	if len(members) == 0 || c.InactiveThreshold == 0 {
 		return nil
 	}
-	return members[0].beat(ctx)
+	return members[0].heartbeat(ctx)
 }
 
 // A progress is how far the consumer of a group had come at a moment.
@@ -145,20 +146,20 @@ func (p progress) missing(before progress, filtered bool, removed uint64) uint64
 // inspect compares a consumer with its progress at the last inspection. It gives notice to
 // the members if messages are missing. It tells them whether the group is paused, and which messages operators
 // have settled.
-func (u *upkeep) inspect(p *place, group string, c *jetstream.ConsumerInfo, members []*source) {
-	key, now := [2]string{p.topic, group}, newProgress(c)
-	u.mu.Lock()
-	before, known := u.progress[key]
-	u.progress[key] = now
-	removed := u.removed[p.topic].ahead(before.stream)
-	u.mu.Unlock()
+func (m *maintainer) checkMissing(loc *location, group string, c *jetstream.ConsumerInfo, members []*source) {
+	key, now := [2]string{loc.topic, group}, newProgress(c)
+	m.mu.Lock()
+	before, known := m.progress[key]
+	m.progress[key] = now
+	removed := m.removed[loc.topic].ahead(before.stream)
+	m.mu.Unlock()
 	text := ""
-	if lost := now.missing(before, p.shared(), removed); known && lost > 0 {
-		text = fmt.Sprintf("%d messages or more are missing: they were removed from the stream %s before the group got them, as by a purge or a maximum age", lost, p.stream)
+	if lost := now.missing(before, loc.shared(), removed); known && lost > 0 {
+		text = fmt.Sprintf("%d messages or more are missing: they were removed from the stream %s before the group got them, as by a purge or a maximum age", lost, loc.stream)
 	}
 	for _, s := range members {
-		s.halt.learn(pauseOf(c))
-		s.taken.learn(c)
+		s.pause.update(pauseOf(c))
+		s.settledByOperators.update(c)
 		if text != "" {
 			notify(s.config, text)
 		}
@@ -181,9 +182,9 @@ func (r removal) ahead(passed uint64) uint64 {
 }
 
 // noteRemoved counts a removed message of a topic.
-func (u *upkeep) noteRemoved(topic string, sequence uint64) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	r := u.removed[topic]
-	u.removed[topic] = removal{r.count + 1, max(r.highest, sequence)}
+func (m *maintainer) noteRemoved(topic string, sequence uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.removed[topic]
+	m.removed[topic] = removal{r.count + 1, max(r.highest, sequence)}
 }

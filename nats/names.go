@@ -20,44 +20,44 @@ import (
 //	group billing.eu of shop.orders     consumer shop+orders=billing+eu
 //
 // The mapping is one to one and reversible.
-type place struct {
-	topic   string
-	stream  string
-	subject string
-	prefix  string // beginning of the names of the consumers of the topic; empty unless the stream is shared
-	room    *room
+type location struct {
+	topic    string
+	stream   string
+	subject  string
+	prefix   string // beginning of the names of the consumers of the topic; empty unless the stream is shared
+	capacity *capacity
 }
 
 // maxName is the most bytes that the server allows in the name of a stream or consumer.
 const maxName = 255
 
-func (b *broker) place(topic string) *place {
+func (b *Backend) locate(topic string) *location {
 	topic = strings.Clone(topic) // a part of a large text would keep all of it
-	p := &place{topic: topic, subject: b.options.Namespace + "." + topic, room: new(room)}
+	loc := &location{topic: topic, subject: b.options.Namespace + "." + topic, capacity: new(capacity)}
 	if b.options.Stream == "" {
-		p.stream = b.options.Namespace + "=" + dotless(topic)
+		loc.stream = b.options.Namespace + "=" + dotless(topic)
 	} else {
-		p.stream, p.prefix = b.options.Stream, dotless(topic)+"="
+		loc.stream, loc.prefix = b.options.Stream, dotless(topic)+"="
 	}
-	return p
+	return loc
 }
 
 // shared reports whether the stream is shared with other topics.
-func (p *place) shared() bool { return p.prefix != "" }
+func (loc *location) shared() bool { return loc.prefix != "" }
 
 // consumer returns the name of a group's consumer.
-func (p *place) consumer(group string) string { return p.prefix + dotless(group) }
+func (loc *location) consumer(group string) string { return loc.prefix + dotless(group) }
 
 // group returns the group to which a consumer belongs. It returns false for a consumer of
 // another topic, and for a consumer that the function hold created.
-func (p *place) group(consumer string) (string, bool) {
-	rest, ok := strings.CutPrefix(consumer, p.prefix)
-	return dotted(rest), ok && !strings.HasPrefix(rest, holdMark)
+func (loc *location) group(consumer string) (string, bool) {
+	rest, ok := strings.CutPrefix(consumer, loc.prefix)
+	return dotted(rest), ok && !strings.HasPrefix(rest, holdPrefix)
 }
 
 // topicOf returns the topic of a stream that is not shared. ok is false for a stream of
 // another namespace.
-func (b *broker) topicOf(stream string) (topic string, ok bool) {
+func (b *Backend) topicOf(stream string) (topic string, ok bool) {
 	rest, ok := strings.CutPrefix(stream, b.options.Namespace+"=")
 	return dotted(rest), ok
 }

@@ -28,25 +28,29 @@ import (
 )
 
 const (
-	answer         = 5 * time.Second // longest wait for one answer, and for a whole call without a deadline
+	answerTimeout  = 5 * time.Second // longest wait for one answer, and for a whole call without a deadline
 	defaultPayload = 1 << 20         // assumed maxPayload if the connection has no server yet at New
 )
 
-// A Backend keeps topics in one NATS system, over one connection. It has one goroutine,
-// which calls nats.go, because the functions of nats.go may block and take no contexts.
+// A Backend keeps topics in one NATS system, over one connection. It has one goroutine, which
+// calls nats.go, because the functions of nats.go may block and take no context.
 type Backend struct {
-	broker
-	conn *natsgo.Conn
-	end  func() // closes the connection at any moment, even during a write; nil if the caller owns it
+	*api
+	conn      *natsgo.Conn
+	closeConn func() // closes the connection at any moment, even during a write; nil if the caller owns it
+	options   Options
 
-	maxPayload int // the server's limit for a message with its headers, in bytes
-	sender     *sender
-	upkeep     *upkeep
+	maxPayload int                    // the server's limit for a message with its headers, in bytes
+	requesters *pool.Pool[*requester] // for publishing and settling, and for frequent requests
+	maintainer *maintainer
 
-	closed  atomic.Bool
-	members roster
-	listing sync.Mutex // held during a change of the list of a consumer, see taking
-	pacer   pacer      // says when the next Delay of a group may be sent
+	known        sync.Map     // topic → *location of a topic whose stream is known to exist
+	created      sync.Map     // "topic/group" → creation time of the stream at the latest Attach
+	members      memberList   // open sources
+	delayLimiter delayLimiter // spaces the Delay calls of a group
+	settledMu    sync.Mutex   // held while the list of settled messages of a consumer is changed
+
+	closed atomic.Bool
 }
 
 var (
@@ -76,20 +80,17 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	}
 	sender := newSender(conn)
 	b := &Backend{
-		broker: broker{
-			api: newAPI(sender, o), options: o,
-			requesters: pool.New(requesters, func() *requester { return newRequester(sender, requestRoom) }, func(r *requester) { r.hangUp() }),
-		},
-		conn: conn, end: end, maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
-		sender: sender,
+		api: newAPI(sender, o), conn: conn, closeConn: end, options: o,
+		maxPayload: cmp.Or(int(conn.MaxPayload()), defaultPayload),
+		requesters: pool.New(poolSize, func() *requester { return newRequester(sender, maxRequests) }, func(r *requester) { r.closeInbox() }),
 	}
-	b.upkeep = newUpkeep(&b.broker)
+	b.maintainer = newMaintainer(b)
 	return b, nil
 }
 
 // oldest is the first version of the server with which this backend keeps its promises. An
 // older server ignores settings that it does not know, without an error.
-var oldest = [2]int{2, 10}
+var oldestVersion = [2]int{2, 10}
 
 // checkVersion refuses a server that is older than oldest. It accepts a connection that was
 // never connected, because the version is unknown.
@@ -134,7 +135,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 	return run(ctx, b, "clock", topic, harmless, func(ctx context.Context) (time.Time, error) {
 		var info jetstream.StreamInfo
-		err := b.ask(ctx, "STREAM.INFO."+b.place(topic).stream, nil, &info)
+		err := b.ask(ctx, "STREAM.INFO."+b.locate(topic).stream, nil, &info)
 		if err == nil && info.TimeStamp.IsZero() {
 			err = fmt.Errorf("%w: the server does not tell its time", errors.ErrUnsupported)
 		}
@@ -143,7 +144,7 @@ func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 }
 
 // requester takes a requester from the pool. The caller puts it back.
-func (b *broker) requester(ctx context.Context) (*requester, error) {
+func (b *Backend) requester(ctx context.Context) (*requester, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, classOf(ctx, err, false)
 	}
@@ -156,19 +157,19 @@ func (b *Backend) Close() error {
 	if b.closed.Swap(true) {
 		return nil
 	}
-	ctx, cancel := farewell()
+	ctx, cancel := closeContext()
 	defer cancel()
 	for _, s := range b.members.close() {
 		s.close(ctx)
 	}
 	b.requesters.Close(nil)
-	if b.end != nil {
-		b.end()
+	if b.closeConn != nil {
+		b.closeConn()
 	}
 	b.sender.close()
-	if b.end != nil {
+	if b.closeConn != nil {
 		b.conn.Close()
-		b.sender.lose() // no answer comes any more
+		b.sender.connectionLost() // no answer comes any more
 	}
 	return nil
 }
@@ -200,14 +201,14 @@ func (b *Backend) Identity() backend.Identity {
 }
 
 // A roster has the open members of a backend.
-type roster struct {
+type memberList struct {
 	mu     sync.Mutex
 	all    map[*source]struct{}
 	closed bool
 }
 
 // add adds a member. It returns false, and adds none, after close.
-func (r *roster) add(s *source) bool {
+func (r *memberList) add(s *source) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -220,14 +221,14 @@ func (r *roster) add(s *source) bool {
 	return true
 }
 
-func (r *roster) remove(s *source) {
+func (r *memberList) remove(s *source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.all, s)
 }
 
 // of returns the members of a group.
-func (r *roster) of(topic, group string) (all []*source) {
+func (r *memberList) of(topic, group string) (all []*source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for s := range r.all {
@@ -239,7 +240,7 @@ func (r *roster) of(topic, group string) (all []*source) {
 }
 
 // close returns all members, and refuses further ones.
-func (r *roster) close() (all []*source) {
+func (r *memberList) close() (all []*source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -247,13 +248,4 @@ func (r *roster) close() (all []*source) {
 		all = append(all, s)
 	}
 	return all
-}
-
-// A broker creates, checks and inspects the streams of topics and the consumers of groups.
-type broker struct {
-	*api
-	options    Options
-	requesters *pool.Pool[*requester] // for publishing and settling, and for frequent questions
-	known      sync.Map               // topic → *place, of topics whose stream is known to exist
-	created    sync.Map               // "topic/group" → creation time of the stream at the latest Attach
 }

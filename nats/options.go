@@ -72,7 +72,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Namespace = cmp.Or(o.Namespace, "bus")
 	o.OnceWindow = cmp.Or(o.OnceWindow, 2*time.Minute)
 	o.Replicas = cmp.Or(o.Replicas, 1)
-	err := cmp.Or(token("namespace", o.Namespace), token("stream", o.Stream), token("domain", o.Domain), prefix("API prefix", o.APIPrefix))
+	err := cmp.Or(checkToken("namespace", o.Namespace), checkToken("stream", o.Stream), checkToken("domain", o.Domain), checkSubjectPrefix("API prefix", o.APIPrefix))
 	if err != nil {
 		return o, err
 	}
@@ -101,7 +101,7 @@ func (o Options) withDefaults() (Options, error) {
 
 // token checks that name is empty, or valid and without a dot. The error calls the name by
 // the word in what.
-func token(what, name string) error {
+func checkToken(what, name string) error {
 	if name == "" {
 		return nil
 	}
@@ -116,7 +116,7 @@ func token(what, name string) error {
 
 // prefix checks that subject is empty, or can be the beginning of a subject to which
 // messages are sent. The error calls it by the word in what.
-func prefix(what, subject string) error {
+func checkSubjectPrefix(what, subject string) error {
 	bad := func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r >= 0x7f }
 	if subject != "" && (slices.Contains(strings.Split(subject, "."), "") || strings.ContainsFunc(subject, bad)) {
 		return fmt.Errorf("%s is not the beginning of a subject, such as JS.acme.API", what)

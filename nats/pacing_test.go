@@ -11,7 +11,7 @@ import (
 // of silence there are a few quick turns again.
 func TestPace(t *testing.T) {
 	t.Parallel()
-	var p pace
+	var p delayRate
 	began := time.Now()
 	turns := func(n int, now time.Time) (all []time.Duration) {
 		for range n {

@@ -22,7 +22,7 @@ const pauseKey = "eventbus.pause"
 
 // The words of a pause belong to the pause until the same moment. A pause until another one is
 // one of another program, such as the nats command.
-type pauseWords struct {
+type pauseRecord struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
 	By    string    `json:"by,omitempty"`
@@ -39,7 +39,7 @@ func pauseOf(c *jetstream.ConsumerInfo) (p backend.Pause) {
 		return p
 	}
 	p.Until, p.Since = c.Config.PauseUntil.UTC(), c.TimeStamp
-	var w pauseWords
+	var w pauseRecord
 	if err := json.Unmarshal([]byte(c.Config.Metadata[pauseKey]), &w); err == nil && w.Until.Equal(p.Until) {
 		p.Since, p.By, p.Why = w.Since, w.By, w.Why
 	}
@@ -55,21 +55,21 @@ func (b *Backend) Pause(ctx context.Context, topic, group string, p backend.Paus
 		return failure(b.closed.Load(), "pause", topic+"/"+group, err)
 	}
 	return b.call(ctx, "pause", topic+"/"+group, effective, func(ctx context.Context) error {
-		return setPause(ctx, b, topic, group, p)
+		return b.setPause(ctx, topic, group, p)
 	})
 }
 
 // Resume implements [backend.Pauser].
 func (b *Backend) Resume(ctx context.Context, topic, group string) error {
 	return b.call(ctx, "resume", topic+"/"+group, effective, func(ctx context.Context) error {
-		return setPause(ctx, b, topic, group, backend.Pause{Until: epoch})
+		return b.setPause(ctx, topic, group, backend.Pause{Until: epoch})
 	})
 }
 
 // Paused implements [backend.Pauser].
 func (b *Backend) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
 	return run(ctx, b, "ask for the pause of", topic+"/"+group, harmless, func(ctx context.Context) (backend.Pause, error) {
-		info, err := pausable(ctx, b.api, b.place(topic), group)
+		info, err := b.pausable(ctx, b.locate(topic), group)
 		if err != nil {
 			return backend.Pause{}, err
 		}
@@ -79,9 +79,9 @@ func (b *Backend) Paused(ctx context.Context, topic, group string) (backend.Paus
 
 // pausable asks for the consumer of a group. It returns an error if the server cannot pause
 // consumers.
-func pausable(ctx context.Context, a *api, p *place, group string) (*jetstream.ConsumerInfo, error) {
+func (a *api) pausable(ctx context.Context, loc *location, group string) (*jetstream.ConsumerInfo, error) {
 	info := new(jetstream.ConsumerInfo)
-	err := a.ask(ctx, consumerInfo(p, group), nil, info)
+	err := a.ask(ctx, consumerInfo(loc, group), nil, info)
 	if err == nil && info.Config.Metadata[levelKey] == "" {
 		err = fmt.Errorf("%w: to pause groups, the server must be of version 2.11 or later", errors.ErrUnsupported)
 	}
@@ -90,9 +90,9 @@ func pausable(ctx context.Context, a *api, p *place, group string) (*jetstream.C
 
 // setPause changes the pause of a group. If p.Until has passed, it ends the pause. First it stores the
 // words of the pause, which mean nothing until the consumer is paused.
-func setPause(ctx context.Context, b *Backend, topic, group string, p backend.Pause) error {
-	place := b.place(topic)
-	info, err := pausable(ctx, b.api, place, group)
+func (b *Backend) setPause(ctx context.Context, topic, group string, p backend.Pause) error {
+	loc := b.locate(topic)
+	info, err := b.pausable(ctx, loc, group)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func setPause(ctx context.Context, b *Backend, topic, group string, p backend.Pa
 		until = forever
 	}
 	if until.After(p.Since) {
-		text, err := json.Marshal(pauseWords{p.Since, until, p.By, p.Why})
+		text, err := json.Marshal(pauseRecord{p.Since, until, p.By, p.Why})
 		if err != nil {
 			return err
 		}
@@ -114,47 +114,47 @@ func setPause(ctx context.Context, b *Backend, topic, group string, p backend.Pa
 		delete(c.Metadata, pauseKey)
 	}
 	if c.Metadata[pauseKey] != info.Config.Metadata[pauseKey] {
-		if err := b.putConsumer(ctx, place, c, "update", nil); err != nil { // a single server ignores PauseUntil here
+		if err := b.putConsumer(ctx, loc, c, "update", nil); err != nil { // a single server ignores PauseUntil here
 			return err
 		}
 	}
 	request := struct {
 		Until time.Time `json:"pause_until,omitzero"`
 	}{until}
-	if err := b.ask(ctx, "CONSUMER.PAUSE."+place.stream+"."+place.consumer(group), request, nil); err != nil {
+	if err := b.ask(ctx, "CONSUMER.PAUSE."+loc.stream+"."+loc.consumer(group), request, nil); err != nil {
 		return err
 	}
 	for _, s := range b.members.of(topic, group) {
-		s.halt.learn(p)
+		s.pause.update(p)
 	}
 	return nil
 }
 
 // A halt is the knowledge of a member about the pause of its group.
-type halt struct {
-	mu     sync.Mutex
-	pause  backend.Pause // zero if the group is not paused
-	looked time.Time     // when the member was last told of the state of the consumer
+type pauseState struct {
+	mu      sync.Mutex
+	pause   backend.Pause // zero if the group is not paused
+	updated time.Time     // when the member was last told of the state of the consumer
 }
 
 const (
-	pausedLook = time.Second     // shortest time between two looks for the end of a pause
-	idleLook   = 7 * time.Second // shortest time between two looks for a pause; longer than between two calls of Maintain, which looks too
+	pausedPoll = time.Second     // shortest time between two looks for the end of a pause
+	idlePoll   = 7 * time.Second // shortest time between two looks for a pause; longer than between two calls of Maintain, which looks too
 )
 
 // learn notes the present pause of the group, which may be zero.
-func (h *halt) learn(p backend.Pause) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.pause, h.looked = p, time.Now()
+func (p *pauseState) update(now backend.Pause) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pause, p.updated = now, time.Now()
 }
 
 // present returns the time since the last look, and an error if the group is paused.
-func (h *halt) present() (since time.Duration, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if since = time.Since(h.looked); !h.pause.Since.IsZero() {
-		err = &backend.PausedError{Pause: h.pause}
+func (p *pauseState) current() (since time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if since = time.Since(p.updated); !p.pause.Since.IsZero() {
+		err = &backend.PausedError{Pause: p.pause}
 	}
 	return since, err
 }
@@ -162,14 +162,14 @@ func (h *halt) present() (since time.Duration, err error) {
 // check returns an error if the group is paused. It asks the server for the end of a pause once in
 // a second at most. After a Receive without messages, idle is set, and check also asks for a new pause
 // if the last look is long ago. If the server does not answer, the next pull finds the reason.
-func (h *halt) check(ctx context.Context, s *source, idle bool) error {
-	since, err := h.present()
-	if err != nil && since < pausedLook || err == nil && (!idle || since < idleLook) {
+func (p *pauseState) check(ctx context.Context, s *source, idle bool) error {
+	since, err := p.current()
+	if err != nil && since < pausedPoll || err == nil && (!idle || since < idlePoll) {
 		return err
 	}
 	if _, err := s.info(ctx); err != nil {
 		return nil //nolint:nilerr // see above
 	}
-	_, err = h.present()
+	_, err = p.current()
 	return err
 }

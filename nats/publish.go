@@ -24,8 +24,8 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	errs := make([]error, 0, len(msgs))
-	for some := range slices.Chunk(msgs, requestRoom) {
-		errs = append(errs, publish(ctx, b, some)...)
+	for some := range slices.Chunk(msgs, maxRequests) {
+		errs = append(errs, b.publish(ctx, some)...)
 	}
 	for i, err := range errs {
 		errs[i] = failure(b.closed.Load(), "publish", msgs[i].Topic, err)
@@ -38,16 +38,16 @@ var errNoRoom = fmt.Errorf("%w: a bound of the stream is reached", backend.ErrFu
 
 // errTwin means that the server did not store a message because another message with its ID
 // is on its way. The outcome of that message is not known yet.
-var errTwin = fmt.Errorf("%w: another copy of the message is on its way", backend.ErrUnavailable)
+var errPending = fmt.Errorf("%w: another copy of the message is on its way", backend.ErrUnavailable)
 
 // publish stores msgs, and creates missing streams. It returns the error of each message.
 // All messages go through one connection, which keeps the order of each topic. A message
 // that failed with errTwin is sent again, until the outcome of its twin is known, for at
 // most 5 seconds (const answer). A message that the server refused because of a bound of its
 // stream is sent again once, if room can be made.
-func publish(ctx context.Context, b *Backend, msgs []*backend.Message) []error {
+func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error {
 	errs := make([]error, len(msgs))
-	places := b.ensureAll(ctx, msgs, errs)
+	locs := b.ensureTopics(ctx, msgs, errs)
 	r, err := b.requester(ctx)
 	if err != nil {
 		return slices.Repeat([]error{err}, len(msgs))
@@ -57,33 +57,33 @@ func publish(ctx context.Context, b *Backend, msgs []*backend.Message) []error {
 		if n, most := m.Size(), b.maxPayload-headerRoom; errs[i] == nil && n > most {
 			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, most)
 		} else if errs[i] == nil {
-			if errs[i] = places[i].room.tooLarge(n); errs[i] != nil {
+			if errs[i] = locs[i].capacity.tooLarge(n); errs[i] != nil {
 				b.forget(m.Topic) // the bound may be another one by now
 			}
 		}
 		if errs[i] == nil {
-			errs[i] = errTwin // to be sent
+			errs[i] = errPending // to be sent
 		}
 	}
-	reserved, refilled := b.upkeep.reserve(ctx, msgs, places, errs), false
+	reserved, refilled := b.maintainer.reserve(ctx, msgs, locs, errs), false
 	defer func() {
 		for _, r := range reserved {
-			r.place.room.land(r.need)
+			r.loc.capacity.release(r.need)
 		}
 	}()
-	for until := time.Now().Add(answer); ; {
-		b.send(ctx, r, msgs, places, errs)
-		if !refilled && b.upkeep.refill(ctx, msgs, places, errs, reserved) {
+	for until := time.Now().Add(answerTimeout); ; {
+		b.send(ctx, r, msgs, locs, errs)
+		if !refilled && b.maintainer.refill(ctx, msgs, locs, errs, reserved) {
 			refilled = true
 			continue
 		}
 		switch {
-		case !slices.Contains(errs, errTwin), time.Now().After(until):
+		case !slices.Contains(errs, errPending), time.Now().After(until):
 			return errs
 		case !sleep(ctx, nil, 20*time.Millisecond):
 			for i := range errs {
-				if errs[i] == errTwin { //nolint:errorlint // a marker, never wrapped
-					errs[i] = fmt.Errorf("%w: %w", errTwin, ctx.Err())
+				if errs[i] == errPending { //nolint:errorlint // a marker, never wrapped
+					errs[i] = fmt.Errorf("%w: %w", errPending, ctx.Err())
 				}
 			}
 			return errs
@@ -92,12 +92,12 @@ func publish(ctx context.Context, b *Backend, msgs []*backend.Message) []error {
 }
 
 // send publishes the messages whose error is errTwin.
-func (b *broker) send(ctx context.Context, r *requester, msgs []*backend.Message, places []*place, errs []error) {
-	r.compose(msgs, places, errs)
+func (b *Backend) send(ctx context.Context, r *requester, msgs []*backend.Message, locs []*location, errs []error) {
+	r.compose(msgs, locs, errs)
 	defer r.end()
-	r.exchange(ctx, conversation{patience: answer, got: func(i int, m *natsgo.Msg, err error) {
+	r.exchange(ctx, callOptions{silenceLimit: answerTimeout, onAnswer: func(i int, m *natsgo.Msg, err error) {
 		if err == nil {
-			err = b.stored(r, places[i], msgs[i], m)
+			err = b.published(r, locs[i], msgs[i], m)
 		}
 		if errs[i] = classOf(ctx, err, true); errors.Is(errs[i], backend.ErrUnknownOutcome) {
 			b.forget(msgs[i].Topic) // the stream may be deleted, and then nobody answers
@@ -106,45 +106,45 @@ func (b *broker) send(ctx context.Context, r *requester, msgs []*backend.Message
 }
 
 // compose begins a call that publishes copies of the messages whose error is errTwin.
-func (r *requester) compose(msgs []*backend.Message, places []*place, errs []error) {
+func (r *requester) compose(msgs []*backend.Message, locs []*location, errs []error) {
 	r.begin(len(msgs))
 	for i, m := range msgs {
-		if errs[i] == errTwin { //nolint:errorlint // a marker, never wrapped
+		if errs[i] == errPending { //nolint:errorlint // a marker, never wrapped
 			r.mem.Expect(len(m.Payload), len(m.Headers)+ownHeaders, r.replyLen()+positionLen)
 		}
 	}
 	for i, m := range msgs {
-		if errs[i] != errTwin { //nolint:errorlint // a marker, never wrapped
+		if errs[i] != errPending { //nolint:errorlint // a marker, never wrapped
 			continue
 		}
 		once := ""
 		if m.Once {
-			once = places[i].prefix + escape(m.Mark(), isPlain) // the server compares the IDs of all topics in a stream
+			once = locs[i].prefix + escape(m.Mark(), isPlain) // the server compares the IDs of all topics in a stream
 		}
 		header := writeHeader(r.mem.Headers(len(m.Headers) + ownHeaders)[:0], m, once)
-		r.out[i] = outgoing{subject: places[i].subject, header: header, data: r.mem.Payload(m.Payload)}
+		r.out[i] = outgoing{subject: locs[i].subject, header: header, data: r.mem.Payload(m.Payload)}
 		r.await(i)
 	}
 }
 
 // ensureAll creates the missing streams of all topics of msgs. It returns the place of each
 // message, and sets its error.
-func (b *broker) ensureAll(ctx context.Context, msgs []*backend.Message, errs []error) []*place {
-	places := make([]*place, len(msgs))
+func (b *Backend) ensureTopics(ctx context.Context, msgs []*backend.Message, errs []error) []*location {
+	locs := make([]*location, len(msgs))
 	for i, m := range msgs {
 		first := slices.IndexFunc(msgs, func(o *backend.Message) bool { return o.Topic == m.Topic })
 		if first < i {
-			places[i], errs[i] = places[first], errs[first]
+			locs[i], errs[i] = locs[first], errs[first]
 			continue
 		}
-		places[i], errs[i] = b.ensure(ctx, m.Topic)
+		locs[i], errs[i] = b.ensureTopic(ctx, m.Topic)
 		errs[i] = classOf(ctx, errs[i], false)
 	}
-	return places
+	return locs
 }
 
 // An ack is the answer of JetStream to a published message.
-type ack struct {
+type pubAck struct {
 	Error     *jetstream.APIError `json:"error"`
 	Stream    string              `json:"stream"`
 	Sequence  uint64              `json:"seq"`
@@ -152,29 +152,29 @@ type ack struct {
 }
 
 // stored reads the answer to a message. It sets the message's Position and Duplicate.
-func (b *broker) stored(r *requester, p *place, m *backend.Message, answer *natsgo.Msg) error {
+func (b *Backend) published(r *requester, loc *location, m *backend.Message, answer *natsgo.Msg) error {
 	if isUnserved(answer) {
 		b.forget(m.Topic)
 		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
 	}
 	m.Duplicate = false
-	seq, plain := plainAck(answer.Data, p.stream)
+	seq, plain := parsePlainAck(answer.Data, loc.stream)
 	if !plain {
-		var a ack
+		var a pubAck
 		if err := json.Unmarshal(answer.Data, &a); err != nil {
 			return errors.Join(backend.ErrUnknownOutcome, err)
 		}
 		switch {
 		case a.Error != nil && a.Error.ErrorCode == 10158:
-			return errTwin
+			return errPending
 		case a.Error != nil:
 			return classOfAnswer(a.Error)
-		case a.Stream != p.stream:
-			return fmt.Errorf("%w: it was stored in the stream %s, which has the subject %s now", backend.ErrUnknownOutcome, a.Stream, p.subject)
+		case a.Stream != loc.stream:
+			return fmt.Errorf("%w: it was stored in the stream %s, which has the subject %s now", backend.ErrUnknownOutcome, a.Stream, loc.subject)
 		}
 		seq, m.Duplicate = a.Sequence, a.Duplicate
 	}
-	p.room.stored(seq)
+	loc.capacity.advance(seq)
 	var digits [positionLen]byte
 	m.Position = r.mem.Text(appendPosition(digits[:0], seq))
 	return nil
@@ -183,7 +183,7 @@ func (b *broker) stored(r *requester, p *place, m *backend.Message, answer *nats
 // plainAck reads the most frequent answer, {"stream":"…","seq":7}, because this is faster
 // than a JSON decoder. Older servers write a space before "seq". ok is false for any other
 // answer.
-func plainAck(data []byte, stream string) (seq uint64, ok bool) {
+func parsePlainAck(data []byte, stream string) (seq uint64, ok bool) {
 	rest, isAck := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !isAck || len(rest) < len(stream) || string(rest[:len(stream)]) != stream {
 		return 0, false

@@ -16,14 +16,14 @@ const (
 	keepSlack = 5 * time.Second // shortest time for which a settled message may outlive Keep
 	keepShare = 16              // a settled message may outlive Keep by 1/16 of it
 
-	probeMark = holdMark + "=" // begins the name of a consumer of older
-	probeFor  = time.Second    // after this time, and a second at most, the server deletes such a consumer
+	probePrefix  = holdPrefix + "=" // begins the name of a consumer of older
+	probeTimeout = time.Second      // after this time, and a second at most, the server deletes such a consumer
 )
 
 // aged reports whether a topic may have messages that are so much older than Keep that a
 // search for them is worth its requests. After aged has returned true, it returns false for a
 // while.
-func (u *upkeep) aged(p *place, info jetstream.StreamInfo, keep time.Duration) bool {
+func (m *maintainer) keepExpired(loc *location, info jetstream.StreamInfo, keep time.Duration) bool {
 	if keep == 0 {
 		return true
 	}
@@ -31,24 +31,24 @@ func (u *upkeep) aged(p *place, info jetstream.StreamInfo, keep time.Duration) b
 	if info.TimeStamp.Sub(info.State.FirstTime) < keep+slack {
 		return false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if time.Since(u.searched[p.topic]) < slack { // in a shared stream the first message may be one of another topic
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.keepSearched[loc.topic]) < slack { // in a shared stream the first message may be one of another topic
 		return false
 	}
-	u.searched[p.topic] = time.Now()
+	m.keepSearched[loc.topic] = time.Now()
 	return true
 }
 
 // older returns the lower one of floor and the sequence up to which all messages were stored
 // before the time t. To find this sequence by one request, it creates a consumer that begins at t. The
 // server deletes this consumer soon, because nobody uses it.
-func (u *upkeep) older(ctx context.Context, p *place, t time.Time, floor uint64) (uint64, error) {
+func (m *maintainer) floorBefore(ctx context.Context, loc *location, t time.Time, floor uint64) (uint64, error) {
 	var info jetstream.ConsumerInfo
-	err := u.putConsumer(ctx, p, jetstream.ConsumerConfig{
-		Durable: p.prefix + probeMark + rand.Text(), AckPolicy: jetstream.AckExplicitPolicy,
+	err := m.putConsumer(ctx, loc, jetstream.ConsumerConfig{
+		Durable: loc.prefix + probePrefix + rand.Text(), AckPolicy: jetstream.AckExplicitPolicy,
 		DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &t,
-		InactiveThreshold: probeFor, Replicas: 1, MemoryStorage: true,
+		InactiveThreshold: probeTimeout, Replicas: 1, MemoryStorage: true,
 	}, "create", &info)
 	return min(floor, info.Delivered.Stream), err
 }
@@ -78,16 +78,16 @@ func (f fullness) next(before fullness) time.Duration {
 	grown := (float64(f.last) - float64(before.last)) * f.share / float64(max(f.msgs, 1))
 	switch {
 	case before.at.IsZero(), f.share > crowded && f.last == before.last: // if crowded, it may be full
-		return purgeBusy
+		return busyInterval
 	case grown <= 0:
-		return purgeIdle
+		return idleInterval
 	}
 	left := float64(f.at.Sub(before.at)) * (1 - f.share) / grown / 2
-	return time.Duration(min(max(left, float64(purgeOften)), float64(purgeIdle)))
+	return time.Duration(min(max(left, float64(minInterval)), float64(idleInterval)))
 }
 
 // A look is the state of a topic that a Maintain for one of its groups has found.
-type look struct {
+type purgeRecord struct {
 	fullness
 	first uint64 // first sequence of the stream, after the purge if there was one
 }
@@ -106,63 +106,63 @@ type look struct {
 //
 // Messages younger than Keep stay, even if the stream is crowded. If it is full, Publish makes
 // room, see upkeep.makeRoom.
-func (u *upkeep) purge(ctx context.Context, p *place, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
+func (m *maintainer) purge(ctx context.Context, loc *location, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
 	var info jetstream.StreamInfo
-	if err := u.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
-		return purgeIdle, err
+	if err := m.ask(ctx, "STREAM.INFO."+loc.stream, nil, &info); err != nil {
+		return idleInterval, err
 	}
-	u.mu.Lock()
-	before := u.looks[[2]string{p.topic, group}]
-	u.mu.Unlock()
-	settings, _, err := settingsOf(p, info.Config)
+	m.mu.Lock()
+	before := m.lastPurges[[2]string{loc.topic, group}]
+	m.mu.Unlock()
+	settings, _, err := settingsOf(loc, info.Config)
 	if err != nil {
-		return purgeIdle, err // without Keep nothing may be purged
+		return idleInterval, err // without Keep nothing may be purged
 	}
-	if known, ok := u.known.Load(p.topic); ok {
-		known.(*place).room.learn(p, info.Config)
+	if known, ok := m.backend.known.Load(loc.topic); ok {
+		known.(*location).capacity.setBounds(loc, info.Config)
 	}
-	now, purged := look{newFullness(info, time.Now()), info.State.FirstSeq}, uint64(0)
+	now, purged := purgeRecord{newFullness(info, time.Now()), info.State.FirstSeq}, uint64(0)
 	tight := now.share > crowded
 	useful := func(floor uint64, held int) bool {
-		return floor >= info.State.FirstSeq && (held == 0 || tight || u.littered(ctx, info, floor))
+		return floor >= info.State.FirstSeq && (held == 0 || tight || m.tooMuchSettled(ctx, info, floor))
 	}
 	ownAllows := own.Name == "" || useful(own.AckFloor.Stream, own.NumAckPending)
-	inTurn := tight || p.shared() || before.at.IsZero() || before.first == now.first
-	if info.State.Msgs > 0 && ownAllows && inTurn && u.aged(p, info, settings.Keep) {
-		floor, held, err := u.floor(ctx, p, info.State.FirstSeq)
+	inTurn := tight || loc.shared() || before.at.IsZero() || before.first == now.first
+	if info.State.Msgs > 0 && ownAllows && inTurn && m.keepExpired(loc, info, settings.Keep) {
+		floor, held, err := m.floor(ctx, loc, info.State.FirstSeq)
 		if err == nil && settings.Keep > 0 && useful(floor, held) {
-			floor, err = u.older(ctx, p, info.TimeStamp.Add(-settings.Keep), floor)
+			floor, err = m.floorBefore(ctx, loc, info.TimeStamp.Add(-settings.Keep), floor)
 		}
 		if err == nil && useful(floor, held) {
 			now.first = floor + 1
-			purged, err = u.purgeTo(ctx, p, floor)
+			purged, err = m.purgeTo(ctx, loc, floor)
 		}
 		if err != nil {
-			return purgeIdle, err
+			return idleInterval, err
 		}
 	}
-	u.mu.Lock()
-	u.looks[[2]string{p.topic, group}] = now
-	u.mu.Unlock()
+	m.mu.Lock()
+	m.lastPurges[[2]string{loc.topic, group}] = now
+	m.mu.Unlock()
 	if settings.Keep > 0 {
-		return purgeIdle, nil // only time makes more messages old enough
+		return idleInterval, nil // only time makes more messages old enough
 	}
-	if purged >= busy {
-		return min(now.next(before.fullness), purgeBusy), nil
+	if purged >= largePurge {
+		return min(now.next(before.fullness), busyInterval), nil
 	}
 	return now.next(before.fullness), nil
 }
 
 // purgeTo purges the messages of a topic up to the sequence floor.
-func (u *upkeep) purgeTo(ctx context.Context, p *place, floor uint64) (purged uint64, err error) {
+func (m *maintainer) purgeTo(ctx context.Context, loc *location, floor uint64) (purged uint64, err error) {
 	request := jetstream.StreamPurgeRequest{Sequence: floor + 1}
-	if p.shared() {
-		request.Subject = p.subject
+	if loc.shared() {
+		request.Subject = loc.subject
 	}
 	var answer struct {
 		Purged uint64 `json:"purged"`
 	}
-	err = u.ask(ctx, "STREAM.PURGE."+p.stream, request, &answer)
+	err = m.ask(ctx, "STREAM.PURGE."+loc.stream, request, &answer)
 	return answer.Purged, err
 }
 
@@ -171,26 +171,26 @@ func (u *upkeep) purgeTo(ctx context.Context, p *place, floor uint64) (purged ui
 // delayed in all groups. It asks one group after another, and stops at one that has not
 // settled the message first. It begins with the group at which it stopped before. The
 // progress of a group without a leader is unknown, so floor then fails.
-func (u *upkeep) floor(ctx context.Context, p *place, first uint64) (floor uint64, held int, err error) {
-	u.mu.Lock()
-	last := u.last[p.topic]
-	u.mu.Unlock()
+func (m *maintainer) floor(ctx context.Context, loc *location, first uint64) (floor uint64, held int, err error) {
+	m.mu.Lock()
+	last := m.blockers[loc.topic]
+	m.mu.Unlock()
 	if last != "" {
-		floor, held, err := u.floorOf(ctx, p, last)
+		floor, held, err := m.floorOf(ctx, loc, last)
 		if err == nil && floor < first {
 			return floor, held, nil
 		}
 	}
-	consumers, err := u.names(ctx, "CONSUMER.NAMES."+p.stream) // with the consumers that the function hold made
+	consumers, err := m.names(ctx, "CONSUMER.NAMES."+loc.stream) // with the consumers that the function hold made
 	if err != nil {
 		return 0, 0, err
 	}
 	floor = math.MaxUint64
 	for _, c := range consumers {
-		if !strings.HasPrefix(c, p.prefix) || strings.HasPrefix(c, p.prefix+probeMark) {
+		if !strings.HasPrefix(c, loc.prefix) || strings.HasPrefix(c, loc.prefix+probePrefix) {
 			continue // of another topic, or no group
 		}
-		f, h, err := u.floorOf(ctx, p, c)
+		f, h, err := m.floorOf(ctx, loc, c)
 		switch {
 		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
 			return 0, 0, nil // deleted, or made anew by ResetGroup, since names
@@ -200,9 +200,9 @@ func (u *upkeep) floor(ctx context.Context, p *place, first uint64) (floor uint6
 			floor, held = min(floor, f), held+h
 		}
 		if floor < first {
-			u.mu.Lock()
-			u.last[p.topic] = c
-			u.mu.Unlock()
+			m.mu.Lock()
+			m.blockers[loc.topic] = c
+			m.mu.Unlock()
 			return floor, held, nil
 		}
 	}
@@ -212,26 +212,26 @@ func (u *upkeep) floor(ctx context.Context, p *place, first uint64) (floor uint6
 	return floor, held, nil
 }
 
-func (u *upkeep) floorOf(ctx context.Context, p *place, consumer string) (floor uint64, held int, err error) {
+func (m *maintainer) floorOf(ctx context.Context, loc *location, consumer string) (floor uint64, held int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var info jetstream.ConsumerInfo
-	err = u.ask(ctx, "CONSUMER.INFO."+p.stream+"."+consumer, nil, &info)
+	err = m.ask(ctx, "CONSUMER.INFO."+loc.stream+"."+consumer, nil, &info)
 	return info.AckFloor.Stream, info.NumAckPending, err
 }
 
 // littered reports whether a stream without a limit of bytes has so many settled messages
 // that they must go: they take the bytes litter, or its account is crowded. Messages up to
 // the sequence floor are settled.
-func (u *upkeep) littered(ctx context.Context, stream jetstream.StreamInfo, floor uint64) bool {
+func (m *maintainer) tooMuchSettled(ctx context.Context, stream jetstream.StreamInfo, floor uint64) bool {
 	if stream.Config.MaxBytes > 0 {
 		return false
 	}
 	s := stream.State
-	if float64(s.Bytes)*float64(floor-s.FirstSeq+1)/float64(s.LastSeq-s.FirstSeq+1) > litter {
+	if float64(s.Bytes)*float64(floor-s.FirstSeq+1)/float64(s.LastSeq-s.FirstSeq+1) > maxSettledBytes {
 		return true
 	}
-	return usedOf(u.usage(ctx), stream.Config) > crowded
+	return usedOf(m.accountUsage(ctx), stream.Config) > crowded
 }
 
 // usedOf returns the used share of the storage that an account has for streams with the replicas and the kind of
@@ -253,18 +253,18 @@ func usedOf(account jetstream.AccountInfo, c jetstream.StreamConfig) float64 {
 
 // usage returns the use and the limits of the account, at most a second old. It returns
 // none if the server does not tell them.
-func (u *upkeep) usage(ctx context.Context) jetstream.AccountInfo {
-	u.mu.Lock()
-	account, old := u.account, time.Since(u.asked) > time.Second
-	u.mu.Unlock()
+func (m *maintainer) accountUsage(ctx context.Context) jetstream.AccountInfo {
+	m.mu.Lock()
+	account, old := m.account, time.Since(m.accountAt) > time.Second
+	m.mu.Unlock()
 	if !old {
 		return account
 	}
-	if err := u.ask(ctx, "INFO", nil, &account); err != nil {
+	if err := m.ask(ctx, "INFO", nil, &account); err != nil {
 		account = jetstream.AccountInfo{}
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.account, u.asked = account, time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.account, m.accountAt = account, time.Now()
 	return account
 }

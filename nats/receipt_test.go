@@ -98,29 +98,29 @@ func TestAckComesBeforeItIsHandedOutAnew(t *testing.T) {
 func TestEras(t *testing.T) {
 	t.Parallel()
 	var s source
-	s.era.Store(newEra())
-	first := s.era.Load()
+	s.generation.Store(newGeneration())
+	first := s.generation.Load()
 	require.False(t, first.forgot(100))
-	require.Same(t, first, s.endEra())
-	first.last.Store(100)
+	require.Same(t, first, s.nextGeneration())
+	first.remembered.Store(100)
 	require.False(t, first.forgot(100), "all of it is remembered")
 	require.True(t, first.forgot(101))
 
-	second := s.endEra()
-	second.last.Store(90)
+	second := s.nextGeneration()
+	second.remembered.Store(90)
 	require.True(t, first.forgot(91), "the answer is about earlier eras too")
 	require.False(t, first.forgot(90))
 	require.True(t, second.forgot(91))
-	third := s.endEra()
+	third := s.nextGeneration()
 	require.False(t, third.forgot(91), "it came after that")
-	third.last.Store(200)
+	third.remembered.Store(200)
 	require.True(t, first.forgot(91), "an older answer still counts")
 	require.True(t, third.forgot(201))
-	require.False(t, s.era.Load().forgot(201))
+	require.False(t, s.generation.Load().forgot(201))
 
-	s.wiped()
+	s.consumerDeleted()
 	require.True(t, third.forgot(1))
-	require.False(t, s.era.Load().forgot(1))
+	require.False(t, s.generation.Load().forgot(1))
 }
 
 // eachCrash crashes the server while a member receives, and calls f with the deliveries,

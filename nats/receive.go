@@ -23,8 +23,8 @@ import (
 // A Receive sends pulls one after another. Each pull ends by itself after half a second at
 // most. So no message is on its way between two calls of Receive. No message waits in a
 // buffer, where no call would extend its lease.
-type pulls struct {
-	line
+type puller struct {
+	replyInbox
 	loan slab.Loan     // memory of the deliveries that the last Receive returned
 	msgs []*natsgo.Msg // buffer of arrival.msgs
 
@@ -43,21 +43,21 @@ type pulls struct {
 }
 
 const (
-	maxPull   = 1024                   // most messages of one pull
-	pullBytes = 1 << 20                // most bytes of one pull, if each message is as large as pulls.size
-	unknown   = 32 << 10               // size of a message that a pull without a bound expects before the first one
-	longest   = 500 * time.Millisecond // longest wait of a pull for new messages
-	share     = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
-	margin    = 16                     // 1/16 more than a message had: pulls.largest shrinks slowly, and a redelivery has longer numbers
-	together  = 64                     // most deliveries that share memory, so one that is held keeps all of them
-	late      = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
-	patience  = 2 * time.Second        // an overdue pull fails if it takes so much longer again
-	lull      = 40 * time.Millisecond  // time in which messages that are due arrive, before the inbox of a pull is drained
-	grace     = 900 * time.Millisecond // longest wait for the end of this drain
+	maxBatch          = 1024                   // most messages of one pull
+	maxPullBytes      = 1 << 20                // most bytes of one pull, if each message is as large as pulls.size
+	assumedSize       = 32 << 10               // size of a message that a pull without a bound expects before the first one
+	maxPullWait       = 500 * time.Millisecond // longest wait of a pull for new messages
+	leaseShare        = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
+	sizeMargin        = 16                     // 1/16 more than a message had: pulls.largest shrinks slowly, and a redelivery has longer numbers
+	deliveriesPerSlab = 64                     // most deliveries that share memory, so one that is held keeps all of them
+	pullSlack         = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
+	overdueGrace      = 2 * time.Second        // an overdue pull fails if it takes so much longer again
+	drainDelay        = 40 * time.Millisecond  // time in which messages that are due arrive, before the inbox of a pull is drained
+	drainTimeout      = 900 * time.Millisecond // longest wait for the end of this drain
 )
 
 // respect makes later pulls keep the limits of the consumer.
-func (p *pulls) respect(limits jetstream.ConsumerConfig) {
+func (p *puller) applyLimits(limits jetstream.ConsumerConfig) {
 	if limits.MaxRequestBatch > 0 {
 		p.batch = min(p.batch, limits.MaxRequestBatch)
 	}
@@ -72,27 +72,27 @@ func (p *pulls) respect(limits jetstream.ConsumerConfig) {
 // than all for long. If a redelivered message did not fit, the server would deliver it after
 // others. So the first pull with a bound gets one message. alone says that a single message
 // may be larger than left. The limit pullBytes is not sent to the server.
-func (p *pulls) most(limit int, left int64, alone bool) pull {
-	o := pull{NoWait: true, Batch: min(limit, p.batch, max(1, pullBytes/cmp.Or(p.size, unknown)))}
+func (p *puller) request(limit int, left int64, alone bool) pullRequest {
+	req := pullRequest{NoWait: true, Batch: min(limit, p.batch, max(1, maxPullBytes/cmp.Or(p.size, assumedSize)))}
 	switch {
 	case left <= 0:
-		return o
+		return req
 	case p.largest == 0:
-		o.Batch = 1
+		req.Batch = 1
 	default:
-		o.Batch = int(min(int64(o.Batch), max(1, left/int64(p.largest))))
+		req.Batch = int(min(int64(req.Batch), max(1, left/int64(p.largest))))
 	}
-	if o.Batch > 1 || !alone {
-		o.MaxBytes = int(min(left, math.MaxInt32))
+	if req.Batch > 1 || !alone {
+		req.MaxBytes = int(min(left, math.MaxInt32))
 		if p.bytes > 0 {
-			o.MaxBytes = min(o.MaxBytes, p.bytes)
+			req.MaxBytes = min(req.MaxBytes, p.bytes)
 		}
 	}
-	return o
+	return req
 }
 
 // brought updates size and largest after a pull with the given messages.
-func (p *pulls) brought(msgs []*natsgo.Msg) {
+func (p *puller) observeSizes(msgs []*natsgo.Msg) {
 	if len(msgs) > 0 {
 		p.size /= 2
 		p.largest -= p.largest / 1024
@@ -100,7 +100,7 @@ func (p *pulls) brought(msgs []*natsgo.Msg) {
 	for _, m := range msgs {
 		p.size = max(p.size, m.Size())
 	}
-	p.largest = max(p.largest, p.size+p.size/margin)
+	p.largest = max(p.largest, p.size+p.size/sizeMargin)
 }
 
 // Receive implements [backend.Source].
@@ -113,11 +113,11 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 	if limit <= 0 || ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	s.pulls.loan.Return()
+	s.puller.loan.Return()
 	ds, err := s.receive(ctx, limit, maxBytes)
 	s.failed = err != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, backend.ErrPaused)
 	if errors.Is(err, backend.ErrUnavailable) {
-		s.pulls.doubt()
+		s.puller.markUnsure()
 	}
 	if err != nil && errors.Is(err, ctx.Err()) {
 		return ds, ctx.Err()
@@ -126,15 +126,15 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 }
 
 func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
-	if err := s.halt.check(ctx, s, false); err != nil {
+	if err := s.pause.check(ctx, s, false); err != nil {
 		return nil, err
 	}
-	if lost := s.backend.sender.connection(); lost != s.pulls.lost {
-		s.pulls.lost = lost
-		s.pulls.doubt()
+	if lost := s.backend.sender.connection(); lost != s.puller.lost {
+		s.puller.lost = lost
+		s.puller.markUnsure()
 	}
-	if s.pulls.unsure { // ask before the server redelivers forgotten messages
-		if err := (recovery{s}).run(ctx); err != nil {
+	if s.puller.unsure { // ask before the server redelivers forgotten messages
+		if err := s.recover(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -142,12 +142,12 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []b
 		ds, err = s.pull(ctx, limit, maxBytes)
 		isGone := errors.Is(err, backend.ErrGone)
 		if isGone {
-			s.wiped()
+			s.consumerDeleted()
 		}
 		switch {
 		case len(ds) == 0 && err == nil:
-			return nil, s.halt.check(ctx, s, true)
-		case len(ds) > 0, !isGone && !errors.Is(err, errPasses):
+			return nil, s.pause.check(ctx, s, true)
+		case len(ds) > 0, !isGone && !errors.Is(err, errPullRefused):
 			return ds, err
 		}
 		if !sleep(ctx, s.ended, 50*time.Millisecond) { // the cause may pass
@@ -161,7 +161,7 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []b
 // A pull is a request to a consumer for the messages that are due. If no message is due, the
 // consumer waits for the first one, for at most Expires. If NoWait is set without Expires,
 // the consumer does not wait.
-type pull struct {
+type pullRequest struct {
 	Batch    int           `json:"batch"`
 	MaxBytes int           `json:"max_bytes,omitempty"`
 	Expires  time.Duration `json:"expires,omitempty"`
@@ -175,13 +175,13 @@ var errExceeds = errors.New("the next message does not fit")
 // and the bus assumes that Receive leaves none that is due. So after a redelivered message,
 // pull continues until no message is due, or until the next one does not fit.
 func (s *source) pull(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
-	order, left := s.pulls.most(limit, maxBytes, true), maxBytes
+	req, left := s.puller.request(limit, maxBytes, true), maxBytes
 	if !s.failed {
-		order.Expires = s.pulls.block
+		req.Expires = s.puller.block
 	}
 	for {
 		had := len(ds)
-		ds, err = s.order(ctx, ds, order)
+		ds, err = s.pullOnce(ctx, ds, req)
 		for i := range ds[had:] {
 			left -= int64(ds[had+i].Size())
 		}
@@ -189,14 +189,14 @@ func (s *source) pull(ctx context.Context, limit int, maxBytes int64) (ds []back
 		case errors.Is(err, errExceeds) && len(ds) > 0:
 			return ds, nil
 		case errors.Is(err, errExceeds) && ctx.Err() == nil:
-			order = pull{Batch: 1, NoWait: true} // the message is larger than all bytes, and comes alone
+			req = pullRequest{Batch: 1, NoWait: true} // the message is larger than all bytes, and comes alone
 			continue
 		}
-		more := len(ds) > 0 && ds[len(ds)-1].Attempt > 1 && len(ds)-had == order.Batch && len(ds) < limit
-		if !more || err != nil || ctx.Err() != nil || maxBytes > 0 && left < int64(s.pulls.largest) {
+		more := len(ds) > 0 && ds[len(ds)-1].Attempt > 1 && len(ds)-had == req.Batch && len(ds) < limit
+		if !more || err != nil || ctx.Err() != nil || maxBytes > 0 && left < int64(s.puller.largest) {
 			return ds, err
 		}
-		order = s.pulls.most(limit-len(ds), left, false)
+		req = s.puller.request(limit-len(ds), left, false)
 	}
 }
 
@@ -204,88 +204,88 @@ func (s *source) pull(ctx context.Context, limit int, maxBytes int64) (ds []back
 // even if ctx ends first, because messages that the server has sent have a lease. After an
 // error the next pull uses a new inbox. A message that arrives in the old inbox later is
 // lost, see recovery.
-func (s *source) order(ctx context.Context, ds []backend.Delivery, order pull) ([]backend.Delivery, error) {
-	body, err := json.Marshal(order)
+func (s *source) pullOnce(ctx context.Context, ds []backend.Delivery, req pullRequest) ([]backend.Delivery, error) {
+	body, err := json.Marshal(req)
 	if err != nil {
 		return ds, err
 	}
-	p := &s.pulls
-	p.open()
+	p := &s.puller
+	p.ensureInbox()
 	p.count++
-	a := arrival{
-		source: s, most: order.Batch, left: order.MaxBytes, reply: p.inbox.prefix + strconv.FormatUint(p.count, 36),
-		asked: time.Now(), began: leases.now(), msgs: p.msgs[:0],
+	c := pullCall{
+		source: s, expected: req.Batch, bytesLeft: req.MaxBytes, reply: p.inbox.prefix + strconv.FormatUint(p.count, 36),
+		sentAt: time.Now(), leasesFrom: leaseClock.now(), msgs: p.msgs[:0],
 	}
-	p.sent = p.sender.send(p.inbox, []outgoing{{subject: s.next, reply: a.reply, data: body}}, p.lost)
-	if err = a.await(ctx, order.Expires+late); err == nil && a.end != nil {
-		err = s.meaning(ctx, a.asked, a.end)
+	p.sent = p.sender.send(p.inbox, []outgoing{{subject: s.pullSubject, reply: c.reply, data: body}}, p.lost)
+	if err = c.collect(ctx, req.Expires+pullSlack); err == nil && c.end != nil {
+		err = s.statusError(ctx, c.sentAt, c.end)
 	}
-	if err == nil && a.exceeds {
+	if err == nil && c.exceeds {
 		err = errExceeds
 	}
 	if err != nil && !errors.Is(err, errExceeds) {
-		unsent := p.sender.leave(p.sent)
-		for len(p.inbox.msgs) > 0 && !a.over() {
-			a.take(<-p.inbox.msgs)
+		unsent := p.sender.withdraw(p.sent)
+		for len(p.inbox.msgs) > 0 && !c.done() {
+			c.add(<-p.inbox.msgs)
 		}
-		p.hangUp()
+		p.closeInbox()
 		if !unsent {
-			p.missed += order.Batch - len(a.msgs)
-			p.doubt()
+			p.missed += req.Batch - len(c.msgs)
+			p.markUnsure()
 		}
 	}
-	for some := range slices.Chunk(a.msgs, together) {
-		ds = s.deliveries(ds, some, a.began)
+	for some := range slices.Chunk(c.msgs, deliveriesPerSlab) {
+		ds = s.deliveries(ds, some, c.leasesFrom)
 	}
-	p.brought(a.msgs)
-	clear(a.msgs) // only the deliveries refer to these messages now
-	p.msgs = a.msgs
+	p.observeSizes(c.msgs)
+	clear(c.msgs) // only the deliveries refer to these messages now
+	p.msgs = c.msgs
 	return ds, err
 }
 
 // An arrival is the state of one pull while its messages arrive.
-type arrival struct {
-	source *source
-	most   int // messages of the pull, as far as they have not proved to be fewer
-	left   int // bytes of the pull that its messages have not used
-	reply  string
-	asked  time.Time
-	began  int64 // asked, by the clock of leases
+type pullCall struct {
+	source     *source
+	expected   int // messages of the pull, as far as they have not proved to be fewer
+	bytesLeft  int // bytes of the pull that its messages have not used
+	reply      string
+	sentAt     time.Time
+	leasesFrom int64 // asked, by the clock of leases
 
 	msgs    []*natsgo.Msg
 	exceeds bool        // the next message was larger than left
 	end     *natsgo.Msg // status message that ended the pull; nil if the batch was filled
 }
 
-func (a *arrival) over() bool { return len(a.msgs) >= a.most || a.end != nil }
+func (c *pullCall) done() bool { return len(c.msgs) >= c.expected || c.end != nil }
 
 // take handles a message. A status message ends the pull that it names. The server sends no
 // status message if the messages use exactly the bytes of the pull.
-func (a *arrival) take(m *natsgo.Msg) {
+func (c *pullCall) add(m *natsgo.Msg) {
 	switch {
 	case m.Reply != "":
-		a.msgs = append(a.msgs, m)
-		if a.left -= m.Size(); a.left == 0 {
-			a.most = len(a.msgs)
+		c.msgs = append(c.msgs, m)
+		if c.bytesLeft -= m.Size(); c.bytesLeft == 0 {
+			c.expected = len(c.msgs)
 		}
-	case m.Subject != a.reply:
-	case a.full(m):
+	case m.Subject != c.reply:
+	case c.isFull(m):
 	default:
-		a.end = m
+		c.end = m
 	}
 }
 
 // full handles the status messages that end a pull with a limit in bytes. It returns false
 // for others. In a cluster such a message may arrive before the last messages of the pull,
 // so it tells how many there are.
-func (a *arrival) full(m *natsgo.Msg) bool {
+func (c *pullCall) isFull(m *natsgo.Msg) bool {
 	text := m.Header.Get("Description")
 	fits := text == "Batch Completed"
 	missing, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages"))
 	if !fits && text != "Message Size Exceeds MaxBytes" || err != nil {
 		return false
 	}
-	a.most, a.exceeds = max(a.most-missing, len(a.msgs)), !fits
+	c.expected, c.exceeds = max(c.expected-missing, len(c.msgs)), !fits
 	return true
 }
 
@@ -294,30 +294,30 @@ var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnava
 
 // await gathers messages until the pull ends. If none comes for the time pause, it asks the
 // server why, and waits once more.
-func (a *arrival) await(ctx context.Context, pause time.Duration) error {
-	s := a.source
-	for doubted := false; !a.over(); {
-		m, err := s.pulls.wait(ctx, pause)
+func (c *pullCall) collect(ctx context.Context, pause time.Duration) error {
+	s := c.source
+	for doubted := false; !c.done(); {
+		m, err := s.puller.wait(ctx, pause)
 		failed, notSent := errors.AsType[backend.BatchError](err)
 		switch {
 		case m != nil:
-			a.take(m)
+			c.add(m)
 			doubted = false // the line is slow
 		case notSent:
 			return classOf(ctx, failed[0], false)
 		case errors.Is(err, natsgo.ErrPermissionViolation):
-			if concerns(err, s.next) || concerns(err, s.pulls.inbox.prefix+"*") {
+			if concerns(err, s.pullSubject) || concerns(err, s.puller.inbox.prefix+"*") {
 				return fmt.Errorf("%w: %w", backend.ErrDenied, err)
 			}
 		case err != nil && errors.Is(err, ctx.Err()):
-			return a.withdraw(ctx)
+			return c.cancel(ctx)
 		case err != nil:
 			return classOf(ctx, err, false)
 		case doubted:
 			return errSilence
 		default:
-			doubted, pause = true, patience
-			if err := s.fate(ctx, a.asked, "a pull has not ended in time"); !errors.Is(err, backend.ErrUnavailable) {
+			doubted, pause = true, overdueGrace
+			if err := s.diagnose(ctx, c.sentAt, "a pull has not ended in time"); !errors.Is(err, backend.ErrUnavailable) {
 				return err
 			}
 		}
@@ -328,31 +328,31 @@ func (a *arrival) await(ctx context.Context, pause time.Duration) error {
 // withdraw ends a pull whose caller has left. Until the pull is as old as lull, it waits for
 // the end of the pull, and then drains the inbox, so that the server ends the pull. A message that the server sent
 // during the drain is redelivered, as another attempt.
-func (a *arrival) withdraw(ctx context.Context) error {
-	l := &a.source.pulls.line
-	if l.sender.leave(l.sent) {
+func (c *pullCall) cancel(ctx context.Context) error {
+	ri := &c.source.puller.replyInbox
+	if ri.sender.withdraw(ri.sent) {
 		return ctx.Err()
 	}
 	var drained <-chan struct{}
-	pause := lull
-	if len(a.msgs) == 0 { // without messages so far, an older pull has none under way
-		pause -= time.Since(a.asked)
+	pause := drainDelay
+	if len(c.msgs) == 0 { // without messages so far, an older pull has none under way
+		pause -= time.Since(c.sentAt)
 	}
-	l.timer.Reset(max(pause, 0))
-	for !a.over() {
+	ri.timer.Reset(max(pause, 0))
+	for !c.done() {
 		select {
-		case m := <-l.inbox.msgs:
-			a.take(m)
+		case m := <-ri.inbox.msgs:
+			c.add(m)
 			continue
-		case <-l.timer.C:
+		case <-ri.timer.C:
 			if drained == nil {
-				drained = l.drain()
-				l.timer.Reset(grace)
+				drained = ri.drain()
+				ri.timer.Reset(drainTimeout)
 				continue
 			}
 		case <-drained:
-		case <-l.sent.lost:
-		case <-l.ended:
+		case <-ri.sent.lost:
+		case <-ri.ended:
 		}
 		return ctx.Err()
 	}
@@ -363,11 +363,11 @@ func (a *arrival) withdraw(ctx context.Context) error {
 }
 
 // errPasses means that a pull failed, and the next one may succeed.
-var errPasses = fmt.Errorf("%w: a pull was refused", backend.ErrUnavailable)
+var errPullRefused = fmt.Errorf("%w: a pull was refused", backend.ErrUnavailable)
 
 // meaning returns the error of a pull that a status message has ended, or nil for an
 // ordinary end. asked is the time at which the pull was sent; end is the status message.
-func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) error {
+func (s *source) statusError(ctx context.Context, asked time.Time, end *natsgo.Msg) error {
 	switch status, text := end.Header.Get("Status"), end.Header.Get("Description"); {
 	case status == "408" && text == "Requests Pending": // pulls of other members are waiting already
 		sleep(ctx, s.ended, 20*time.Millisecond)
@@ -375,10 +375,10 @@ func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) 
 	case status == "404", status == "408": // no messages, or the pull expired
 		return nil
 	case status == "503": // the consumer is deleted, or has no leader
-		if err := s.fate(ctx, asked, unserved); errors.Is(err, backend.ErrGone) {
+		if err := s.diagnose(ctx, asked, unservedText); errors.Is(err, backend.ErrGone) {
 			return err
 		}
-		return fmt.Errorf("%w: %s", errPasses, unserved)
+		return fmt.Errorf("%w: %s", errPullRefused, unservedText)
 	case status != "409":
 		return fmt.Errorf("%w: status %s %s", backend.ErrRefused, status, text)
 	case strings.HasPrefix(text, "Consumer Deleted"):
@@ -388,9 +388,9 @@ func (s *source) meaning(ctx context.Context, asked time.Time, end *natsgo.Msg) 
 	case strings.HasPrefix(text, "Exceeded MaxRequest"):
 		info, err := s.info(ctx)
 		if err == nil {
-			s.pulls.respect(info.Config)
+			s.puller.applyLimits(info.Config)
 		}
-		return fmt.Errorf("%w: %s", errPasses, text)
+		return fmt.Errorf("%w: %s", errPullRefused, text)
 	default:
 		return fmt.Errorf("%w: %s", backend.ErrRefused, text)
 	}

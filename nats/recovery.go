@@ -21,15 +21,14 @@ import (
 // a connection. If the member is alone in its group, it recalls them: it gives them back
 // without a delay, so the server redelivers them before all others. Otherwise a lost
 // delivery is redelivered after its lease, because it might be one of another member.
-type recovery struct{ source *source }
 
 const (
-	longHold   = answer  // longest time for which Receive waits for an answer about lost deliveries
-	mostRecall = 1 << 16 // most sequences that a member recalls
+	recoveryTimeout = answerTimeout // longest time for which Receive waits for an answer about lost deliveries
+	maxRecall       = 1 << 16       // most sequences that a member recalls
 )
 
 // doubt records that deliveries may have been lost, or forgotten by the server.
-func (p *pulls) doubt() {
+func (p *puller) markUnsure() {
 	if !p.unsure {
 		p.unsure, p.since = true, time.Now()
 	}
@@ -39,13 +38,13 @@ func (p *pulls) doubt() {
 // have forgotten. While the server does not answer a member that is alone, the error is
 // ErrUnavailable, because later messages must not be received before the lost ones. After
 // longHold the member gives notice and receives them. The caller holds source.reading.
-func (y recovery) run(ctx context.Context) error {
-	s, p := y.source, &y.source.pulls
+func (s *source) recover(ctx context.Context) error {
+	p := &s.puller
 	for {
-		before := s.tally.now()
+		before := s.tracker.snapshot()
 		alone := before.alone && len(s.backend.members.of(s.config.Topic, s.config.Group)) == 1
-		info, err := s.recollect(ctx)
-		if err == nil && alone && info.NumWaiting > 0 && time.Since(p.since) < p.block+late {
+		info, err := s.checkForgotten(ctx)
+		if err == nil && alone && info.NumWaiting > 0 && time.Since(p.since) < p.block+pullSlack {
 			// The server may still send messages for a lost pull.
 			if !sleep(ctx, s.ended, 20*time.Millisecond) {
 				return errors.Join(ctx.Err(), s.unusable())
@@ -53,21 +52,21 @@ func (y recovery) run(ctx context.Context) error {
 			continue
 		}
 		if err == nil && alone {
-			err = y.recover(ctx, before, &info)
+			err = s.recallLost(ctx, before, &info)
 		}
 		switch denied := errors.Is(err, backend.ErrDenied); {
 		case err == nil, denied:
 			if err == nil {
-				s.tally.reach(&info)
+				s.tracker.catchUp(&info)
 			}
 			p.unsure, p.missed = false, 0
 			return nil
-		case alone && time.Since(p.since) < longHold:
+		case alone && time.Since(p.since) < recoveryTimeout:
 			return fmt.Errorf("%w: it is not known which messages the connection has lost: %w", backend.ErrUnavailable, err)
 		case alone:
-			s.tally.meet() // no call waits again
+			s.tracker.sawOthers() // no call waits again
 			notify(s.config, fmt.Sprintf("messages may have been lost with a connection, and the server has not told which ones for %v: "+
-				"they are redelivered after their lease, so later events of their keys may be handled before them", longHold))
+				"they are redelivered after their lease, so later events of their keys may be handled before them", recoveryTimeout))
 		}
 		return nil
 	}
@@ -76,34 +75,33 @@ func (y recovery) run(ctx context.Context) error {
 // recover recalls the lost deliveries of a member that was alone before c was asked for.
 // The member may have lost messages that were new, and messages that were delayed. It
 // recalls a delayed message that is due even if the server has not sent it yet.
-func (y recovery) recover(ctx context.Context, before count, c *jetstream.ConsumerInfo) error {
-	s := y.source
-	lost, alone := s.tally.judge(before, c, 0)
+func (s *source) recallLost(ctx context.Context, before snapshot, c *jetstream.ConsumerInfo) error {
+	lost, alone := s.tracker.compare(before, c, 0)
 	if !alone {
 		return nil
 	}
-	if lost > uint64(s.pulls.missed) { // the pulls of this member were for fewer
-		s.tally.meet()
+	if lost > uint64(s.puller.missed) { // the pulls of this member were for fewer
+		s.tracker.sawOthers()
 		return nil
 	}
 	first, last := before.stream+1, before.stream
 	if lost > 0 {
 		last = max(last, c.Delivered.Stream)
 	}
-	if last-first+1 > mostRecall {
+	if last-first+1 > maxRecall {
 		notify(s.config, "messages that were lost with a connection are redelivered after their lease, because too many messages of other topics are between them")
-		s.tally.meet()
+		s.tracker.sawOthers()
 		return nil
 	}
-	overdue := s.tally.overdue(lost > 0)
+	overdue := s.tracker.overdue(lost > 0)
 	all := overdue
 	for sequence := first; sequence <= last; sequence++ {
 		all = append(all, sequence)
 	}
-	if err := y.recall(ctx, all, len(overdue), c.Delivered.Consumer); err != nil {
+	if err := s.recall(ctx, all, len(overdue), c.Delivered.Consumer); err != nil {
 		return err
 	}
-	s.tally.recalled(overdue, int(lost), first, last)
+	s.tracker.recalled(overdue, int(lost), first, last)
 	return nil
 }
 
@@ -114,11 +112,11 @@ var pauseBody = []byte(`-NAK {"delay":1000000000}`)
 // The server ignores sequences of messages that are not pending. The first queued ones may
 // be in its queue of due messages, in another order, so they are taken out of it first.
 // newest is the number of the newest delivery.
-func (y recovery) recall(ctx context.Context, sequences []uint64, queued int, newest uint64) (err error) {
+func (s *source) recall(ctx context.Context, sequences []uint64, queued int, newest uint64) (err error) {
 	if len(sequences) == 0 {
 		return nil
 	}
-	subject := y.replies(newest)
+	subject := s.ackSubjects(newest)
 	words := make([]outgoing, 0, len(sequences)+queued)
 	for _, sequence := range sequences[:queued] {
 		words = append(words, outgoing{subject: subject(sequence), data: pauseBody})
@@ -128,22 +126,22 @@ func (y recovery) recall(ctx context.Context, sequences []uint64, queued int, ne
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	r, err := y.source.backend.requester(ctx)
+	r, err := s.backend.requester(ctx)
 	if err != nil {
 		return err
 	}
-	defer y.source.backend.requesters.Put(r)
+	defer s.backend.requesters.Put(r)
 	for len(words) > 0 && err == nil {
-		n := min(len(words), requestRoom)
+		n := min(len(words), maxRequests)
 		r.begin(n)
 		copy(r.out, words[:n])
 		r.await(n - 1) // the server handles the words in order
-		r.exchange(ctx, conversation{got: func(_ int, m *natsgo.Msg, failure error) {
+		r.exchange(ctx, callOptions{onAnswer: func(_ int, m *natsgo.Msg, failure error) {
 			switch {
 			case failure != nil:
 				err = classOf(ctx, failure, false)
 			case isUnserved(m):
-				err = fmt.Errorf("%w: %s", backend.ErrUnavailable, unserved)
+				err = fmt.Errorf("%w: %s", backend.ErrUnavailable, unservedText)
 			}
 		}})
 		r.end()
@@ -154,13 +152,12 @@ func (y recovery) recall(ctx context.Context, sequences []uint64, queued int, ne
 
 // replies returns a function that makes the reply subject of a delivery. The server checks
 // the number of a reply only against the newest number and its acknowledged ones.
-func (y recovery) replies(number uint64) func(sequence uint64) string {
-	s := y.source
-	s.tally.mu.Lock()
-	like := s.tally.reply
-	s.tally.mu.Unlock()
+func (s *source) ackSubjects(number uint64) func(sequence uint64) string {
+	s.tracker.mu.Lock()
+	like := s.tracker.reply
+	s.tracker.mu.Unlock()
 	if like == "" {
-		like = "$JS.ACK." + s.place.stream + "." + s.place.consumer(s.config.Group) + ".1.0.0.0.0"
+		like = "$JS.ACK." + s.loc.stream + "." + s.loc.consumer(s.config.Group) + ".1.0.0.0.0"
 	}
 	tokens := strings.Split(like, ".")
 	at := 4
@@ -176,16 +173,15 @@ func (y recovery) replies(number uint64) func(sequence uint64) string {
 
 // clear finds out whether the messages of Delay calls of unknown outcome have come again. If
 // not, and if the member is alone, it recalls them.
-func (y recovery) clear(ctx context.Context) error {
-	s := y.source
+func (s *source) resolveDelays(ctx context.Context) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	if s.unusable() != nil || len(s.tally.overdue(false)) == 0 {
+	if s.unusable() != nil || len(s.tracker.overdue(false)) == 0 {
 		return nil
 	}
-	s.pulls.lost = s.backend.sender.connection()
-	s.pulls.doubt()
-	return y.run(ctx)
+	s.puller.lost = s.backend.sender.connection()
+	s.puller.markUnsure()
+	return s.recover(ctx)
 }
 
 // A tally is the knowledge of a member about the deliveries of its consumer. It finds
@@ -195,22 +191,22 @@ func (y recovery) clear(ctx context.Context) error {
 // So after a lost connection, the numbers between its newest delivery and the newest of the
 // server are lost deliveries. Another member leaves signs: numbers that do not arrive here,
 // waiting pulls, and pending messages that are not held here.
-type tally struct {
+type tracker struct {
 	held atomic.Int64 // deliveries that have arrived, and are neither settled for certain nor delayed
 
-	mu      sync.Mutex
-	number  uint64           // number of the newest delivery
-	stream  uint64           // highest sequence of a delivered message
-	reply   string           // reply subject of a delivery; empty before the first
-	delayed map[uint64]delay // by sequence: messages that the member has given back
-	lost    map[uint64]bool  // sequences that the member has recalled; some may be of other topics
-	owed    int              // messages of lost that have not come again, at most
-	company time.Time        // time of the last sign of another member; zero if there was none
+	mu       sync.Mutex
+	number   uint64                  // number of the newest delivery
+	stream   uint64                  // highest sequence of a delivered message
+	reply    string                  // reply subject of a delivery; empty before the first
+	delayed  map[uint64]pendingDelay // by sequence: messages that the member has given back
+	lost     map[uint64]bool         // sequences that the member has recalled; some may be of other topics
+	lostLeft int                     // messages of lost that have not come again, at most
+	lastSign time.Time               // time of the last sign of another member; zero if there was none
 }
 
 // A delay is a Delay whose message has not come again.
-type delay struct {
-	receipt *receipt
+type pendingDelay struct {
+	token   *token
 	due     int64 // instant at which the message is due at the latest
 	certain bool  // the server has confirmed the Delay
 	before  int64 // value of receipt.until before the call
@@ -218,53 +214,53 @@ type delay struct {
 
 // calm is the time without signs after which a member is alone. Maintain looks for signs
 // every 5 seconds at least.
-const calm = 15 * time.Second
+const aloneAfter = 15 * time.Second
 
 // Values of receipt.until that are not the end of a lease. Another negative value -x means
 // that the outcome of a Delay is unknown, and that no other member gets the message before
 // the instant x.
 const (
-	settled  = 0             // by a call that the server has confirmed
-	returned = math.MinInt64 // a Delay of unknown outcome was done
+	untilSettled   = 0             // by a call that the server has confirmed
+	untilGivenBack = math.MinInt64 // a Delay of unknown outcome was done
 )
 
 // A count is the state of a tally at a moment.
-type count struct {
+type snapshot struct {
 	number, stream uint64
 	pending        int // most messages that the member may have made pending
 	alone          bool
 }
 
 // begin records the state of the consumer to which the member attaches.
-func (t *tally) begin(c *jetstream.ConsumerInfo) {
+func (t *tracker) init(c *jetstream.ConsumerInfo) {
 	t.number, t.stream = c.Delivered.Consumer, c.Delivered.Stream
-	t.delayed, t.lost = map[uint64]delay{}, map[uint64]bool{}
+	t.delayed, t.lost = map[uint64]pendingDelay{}, map[uint64]bool{}
 	if c.NumAckPending > 0 || c.NumWaiting > 0 {
-		t.company = time.Now()
+		t.lastSign = time.Now()
 	}
 }
 
 // now returns the present count.
-func (t *tally) now() count {
+func (t *tracker) snapshot() snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return count{
-		number: t.number, stream: t.stream, pending: int(t.held.Load()) + len(t.delayed) + t.owed,
-		alone: t.company.IsZero() || time.Since(t.company) > calm,
+	return snapshot{
+		number: t.number, stream: t.stream, pending: int(t.held.Load()) + len(t.delayed) + t.lostLeft,
+		alone: t.lastSign.IsZero() || time.Since(t.lastSign) > aloneAfter,
 	}
 }
 
 // meet records a sign of another member.
-func (t *tally) meet() {
+func (t *tracker) sawOthers() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.company = time.Now()
+	t.lastSign = time.Now()
 }
 
 // arrived records a delivery. The caller holds t.mu.
-func (t *tally) arrived(m meta, reply string) {
+func (t *tracker) arrived(m deliveryMeta, reply string) {
 	if m.number > t.number+1 {
-		t.company = time.Now()
+		t.lastSign = time.Now()
 	}
 	t.number, t.stream, t.reply = m.number, max(t.stream, m.sequence), reply
 	if d, ok := t.delayed[m.sequence]; ok {
@@ -272,25 +268,25 @@ func (t *tally) arrived(m meta, reply string) {
 		d.done()
 	}
 	switch {
-	case t.owed == 0:
+	case t.lostLeft == 0:
 	case m.delivered == 1: // recalled messages come before new ones
-		t.owed = 0
+		t.lostLeft = 0
 		clear(t.lost)
 	case t.lost[m.sequence]:
-		t.owed--
+		t.lostLeft--
 		delete(t.lost, m.sequence)
 	}
 }
 
 // done records that the message has come again, or will.
-func (d delay) done() {
+func (d pendingDelay) done() {
 	if !d.certain {
-		d.receipt.until.Store(returned)
+		d.token.until.Store(untilGivenBack)
 	}
 }
 
 // reach makes the newest delivery of the server the newest of the tally.
-func (t *tally) reach(c *jetstream.ConsumerInfo) {
+func (t *tracker) catchUp(c *jetstream.ConsumerInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.number, t.stream = c.Delivered.Consumer, c.Delivered.Stream
@@ -298,33 +294,33 @@ func (t *tally) reach(c *jetstream.ConsumerInfo) {
 
 // judge returns the number of deliveries between before and c. It notes whether there are
 // signs of another member. pulls is the most pulls of this member that may wait.
-func (t *tally) judge(before count, c *jetstream.ConsumerInfo, pulls int) (newer uint64, alone bool) {
+func (t *tracker) compare(before snapshot, c *jetstream.ConsumerInfo, pulls int) (newer uint64, alone bool) {
 	if c.Delivered.Consumer > before.number {
 		newer = c.Delivered.Consumer - before.number
 	}
 	alone = c.NumWaiting <= pulls && uint64(c.NumAckPending) <= uint64(max(before.pending, 0))+newer
 	if !alone {
-		t.meet()
+		t.sawOthers()
 	}
 	return newer, alone
 }
 
 // wiped records that the consumer was deleted.
-func (t *tally) wiped() {
+func (t *tracker) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.number, t.stream, t.company = 0, 0, time.Now()
+	t.number, t.stream, t.lastSign = 0, 0, time.Now()
 	clear(t.delayed)
 	clear(t.lost)
-	t.owed = 0
+	t.lostLeft = 0
 }
 
 // overdue returns the sequences of messages that are due but have not come again. It returns
 // none if the Delay of each of them has a certain outcome, unless always is set.
-func (t *tally) overdue(always bool) (sequences []uint64) {
+func (t *tracker) overdue(always bool) (sequences []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := leases.now()
+	now := leaseClock.now()
 	for sequence, d := range t.delayed {
 		if d.due <= now {
 			sequences = append(sequences, sequence)
@@ -343,7 +339,7 @@ func (t *tally) overdue(always bool) (sequences []uint64) {
 
 // recalled records that the server will redeliver messages before all others: the overdue
 // ones, and the lost ones with sequences from first to last.
-func (t *tally) recalled(overdue []uint64, lost int, first, last uint64) {
+func (t *tracker) recalled(overdue []uint64, lost int, first, last uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, sequence := range overdue {
@@ -356,24 +352,24 @@ func (t *tally) recalled(overdue []uint64, lost int, first, last uint64) {
 	for sequence := first; sequence <= last; sequence++ {
 		t.lost[sequence] = true
 	}
-	t.owed = min(t.owed+lost, len(t.lost))
+	t.lostLeft = min(t.lostLeft+lost, len(t.lost))
 }
 
 // settle records that a delivery was acknowledged for certain, or that its lease is lost.
-func (t *tally) settle(r *receipt) {
-	switch was := r.until.Swap(settled); {
-	case was == settled, was == returned, was < 0 && t.forget(r):
+func (t *tracker) settled(tok *token) {
+	switch was := tok.until.Swap(untilSettled); {
+	case was == untilSettled, was == untilGivenBack, was < 0 && t.dropDelay(tok):
 	default:
 		t.held.Add(-1)
 	}
 }
 
 // forget removes the delay of r, and reports whether there was one.
-func (t *tally) forget(r *receipt) bool {
+func (t *tracker) dropDelay(tok *token) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m, _ := metaOf(r.reply)
-	mine := t.delayed[m.sequence].receipt == r
+	m, _ := parseReply(tok.reply)
+	mine := t.delayed[m.sequence].token == tok
 	if mine {
 		delete(t.delayed, m.sequence)
 	}
@@ -382,44 +378,44 @@ func (t *tally) forget(r *receipt) bool {
 
 // delay records a Delay before it is sent, because its message may come again before the
 // answer. No other member gets the message before the instant first.
-func (t *tally) delay(r *receipt, first int64) {
+func (t *tracker) startDelay(tok *token, first int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m, _ := metaOf(r.reply)
-	was := r.until.Load()
-	if t.delayed[m.sequence].receipt != r {
+	m, _ := parseReply(tok.reply)
+	was := tok.until.Load()
+	if t.delayed[m.sequence].token != tok {
 		t.held.Add(-1)
 	}
-	t.delayed[m.sequence] = delay{receipt: r, due: math.MaxInt64, before: was}
+	t.delayed[m.sequence] = pendingDelay{token: tok, due: math.MaxInt64, before: was}
 	if was < 0 {
 		was = -was
 	}
-	r.until.Store(-max(1, min(was, first)))
+	tok.until.Store(-max(1, min(was, first)))
 }
 
 // delayed records the end of a Delay. If the server knows of it, the message is due at the
 // instant due. A Delay that was certainly not sent is forgotten.
-func (t *tally) delayedUntil(r *receipt, due int64, o outcome) {
+func (t *tracker) endDelay(tok *token, due int64, o outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	m, _ := metaOf(r.reply)
+	m, _ := parseReply(tok.reply)
 	d := t.delayed[m.sequence]
-	waits := d.receipt == r // it has not come again
+	waits := d.token == tok // it has not come again
 	switch {
-	case waits && o == failed && d.before > 0:
+	case waits && o == outcomeFailed && d.before > 0:
 		delete(t.delayed, m.sequence)
 		t.held.Add(1)
-		r.until.Store(d.before)
+		tok.until.Store(d.before)
 		return
-	case waits && o == failed: // an earlier call had no certain outcome
-		r.until.Store(d.before)
-		o = uncertain
+	case waits && o == outcomeFailed: // an earlier call had no certain outcome
+		tok.until.Store(d.before)
+		o = outcomeUncertain
 	}
-	if o == done {
-		r.until.Store(settled)
+	if o == outcomeDone {
+		tok.until.Store(untilSettled)
 	}
 	if waits {
-		d.due, d.certain = due, o == done
+		d.due, d.certain = due, o == outcomeDone
 		t.delayed[m.sequence] = d
 	}
 }
@@ -432,22 +428,22 @@ func (t *tally) delayedUntil(r *receipt, due int64, o outcome) {
 // An era is the time between two of these questions. The answer is about the deliveries of
 // the era that ends with the question, and of all eras before. It says nothing about
 // deliveries after the question.
-type era struct {
-	last atomic.Uint64       // the server remembers deliveries up to this sequence
-	next atomic.Pointer[era] // nil in the present era
+type generation struct {
+	remembered atomic.Uint64              // the server remembers deliveries up to this sequence
+	next       atomic.Pointer[generation] // nil in the present era
 }
 
-func newEra() *era {
-	e := new(era)
-	e.last.Store(math.MaxUint64)
+func newGeneration() *generation {
+	e := new(generation)
+	e.remembered.Store(math.MaxUint64)
 	return e
 }
 
 // forgot returns true if the server is known to have forgotten the delivery of the era e with
 // this sequence.
-func (e *era) forgot(sequence uint64) bool {
+func (e *generation) forgot(sequence uint64) bool {
 	for ; e != nil; e = e.next.Load() {
-		if sequence > e.last.Load() {
+		if sequence > e.remembered.Load() {
 			return true
 		}
 	}
@@ -455,27 +451,27 @@ func (e *era) forgot(sequence uint64) bool {
 }
 
 // endEra begins a new era, and returns the one before.
-func (s *source) endEra() *era {
-	fresh := newEra()
-	past := s.era.Swap(fresh)
+func (s *source) nextGeneration() *generation {
+	fresh := newGeneration()
+	past := s.generation.Swap(fresh)
 	past.next.Store(fresh)
 	return past
 }
 
 // wiped records that the consumer was deleted, and all its deliveries with it.
-func (s *source) wiped() {
-	s.endEra().last.Store(0)
-	s.tally.wiped()
-	s.taken.wiped()
+func (s *source) consumerDeleted() {
+	s.nextGeneration().remembered.Store(0)
+	s.tracker.reset()
+	s.settledByOperators.reset()
 }
 
 // recollect asks the server about the consumer, and notes which deliveries the server has
 // forgotten. If the server does not answer, recollect notes no delivery as forgotten.
-func (s *source) recollect(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
-	past := s.endEra()
+func (s *source) checkForgotten(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
+	past := s.nextGeneration()
 	info, err = s.info(ctx)
 	if err == nil && info.Delivered.Stream > 0 { // 0 is no answer: the server is starting
-		past.last.Store(info.Delivered.Stream)
+		past.remembered.Store(info.Delivered.Stream)
 	}
 	return info, err
 }

@@ -23,7 +23,7 @@ type sender struct {
 	ended  chan struct{}      // closed when the goroutine has ended
 
 	mu     sync.Mutex
-	queue  []*sending
+	queue  []*sendRequest
 	lost   chan struct{} // closed at the next loss of the connection; only the goroutine replaces it, and Close after it
 	closed bool
 
@@ -34,7 +34,7 @@ type sender struct {
 
 // A sending is a part of a call for the goroutine of the sender. After send, the caller
 // uses only the channels.
-type sending struct {
+type sendRequest struct {
 	inbox *inbox        // receives the answers; nil if there are none
 	out   []outgoing    // messages to send, in this order
 	lost  chan struct{} // closed when the connection is lost: no answer comes, and nothing more is sent
@@ -74,42 +74,42 @@ func (s *sender) connection() chan struct{} {
 
 // send queues messages without waiting. They are sent only while lost is the present
 // connection. The inbox receives the answers.
-func (s *sender) send(in *inbox, out []outgoing, lost chan struct{}) *sending {
-	c := &sending{inbox: in, out: out, lost: lost, failed: make(chan backend.BatchError, 1), refused: make(chan error, 1)}
-	s.enqueue(c)
-	return c
+func (s *sender) send(in *inbox, out []outgoing, lost chan struct{}) *sendRequest {
+	req := &sendRequest{inbox: in, out: out, lost: lost, failed: make(chan backend.BatchError, 1), refused: make(chan error, 1)}
+	s.enqueue(req)
+	return req
 }
 
 // later queues a function for the goroutine without waiting.
-func (s *sender) later(do func()) { s.enqueue(&sending{do: do}) }
+func (s *sender) do(do func()) { s.enqueue(&sendRequest{do: do}) }
 
-func (s *sender) enqueue(c *sending) {
+func (s *sender) enqueue(req *sendRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case !s.closed:
-		s.queue = append(s.queue, c)
-		s.rouse()
-	case c.do != nil:
-		go func() { <-s.ended; c.do() }() // the connection may be lent, and outlive s
+		s.queue = append(s.queue, req)
+		s.signal()
+	case req.do != nil:
+		go func() { <-s.ended; req.do() }() // the connection may be lent, and outlive s
 	default:
-		c.fail(backend.ErrClosed)
+		req.fail(backend.ErrClosed)
 	}
 }
 
 // leave tells the sender that the caller of c no longer waits. It returns true if no
 // message of c was or will be sent.
-func (s *sender) leave(c *sending) bool {
+func (s *sender) withdraw(req *sendRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.begun.Load() {
+	if req.begun.Load() {
 		return false
 	}
-	s.queue = slices.DeleteFunc(s.queue, func(q *sending) bool { return q == c })
+	s.queue = slices.DeleteFunc(s.queue, func(q *sendRequest) bool { return q == req })
 	return true
 }
 
-func (s *sender) rouse() {
+func (s *sender) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -120,7 +120,7 @@ func (s *sender) rouse() {
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.rouse()
+	s.signal()
 	s.mu.Unlock()
 	<-s.ended
 }
@@ -130,16 +130,16 @@ func (s *sender) run() {
 	defer s.conn.RemoveStatusListener(s.status)
 	for {
 		connected := s.conn.IsConnected() // may block; no sending is begun yet, so its caller can leave
-		switch c, over := s.next(connected); {
-		case c != nil:
-			s.handle(c)
+		switch req, over := s.next(connected); {
+		case req != nil:
+			s.handle(req)
 		case over:
 			return
 		default:
 			select {
 			case <-s.wake:
 			case <-s.status:
-				s.lose()
+				s.connectionLost()
 			}
 		}
 	}
@@ -147,10 +147,10 @@ func (s *sender) run() {
 
 // next takes the first element of the queue, if there is one, and begins it if it can be sent.
 // over means that there will be none.
-func (s *sender) next(connected bool) (c *sending, over bool) {
+func (s *sender) next(connected bool) (req *sendRequest, over bool) {
 	for len(s.status) > 0 {
 		<-s.status
-		s.lose()
+		s.connectionLost()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,53 +158,53 @@ func (s *sender) next(connected bool) (c *sending, over bool) {
 		s.queue = nil // free its memory
 		return nil, s.closed
 	}
-	c, s.queue[0] = s.queue[0], nil
+	req, s.queue[0] = s.queue[0], nil
 	s.queue = s.queue[1:]
-	c.begun.Store(connected && c.lost == s.lost)
-	return c, false
+	req.begun.Store(connected && req.lost == s.lost)
+	return req, false
 }
 
 // lose tells all callers that the connection is lost.
-func (s *sender) lose() {
+func (s *sender) connectionLost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.lost)
 	s.lost = make(chan struct{})
 }
 
-func (s *sender) handle(c *sending) {
+func (s *sender) handle(req *sendRequest) {
 	switch {
-	case c.do != nil:
-		c.do()
+	case req.do != nil:
+		req.do()
 		return
-	case !c.begun.Load():
-		c.fail(errNotConnected)
-		return
-	}
-	if err := c.inbox.subscribe(s.conn); err != nil {
-		c.fail(err)
+	case !req.begun.Load():
+		req.fail(errNotConnected)
 		return
 	}
-	c.before = s.conn.LastError()
+	if err := req.inbox.subscribe(s.conn); err != nil {
+		req.fail(err)
+		return
+	}
+	req.before = s.conn.LastError()
 	var failed backend.BatchError
-	for i := range c.out {
-		failed.Set(i, len(c.out), s.publish(&c.out[i]))
+	for i := range req.out {
+		failed.Set(i, len(req.out), s.publish(&req.out[i]))
 	}
 	if failed != nil {
-		c.failed <- failed
+		req.failed <- failed
 	}
 }
 
 // fail tells the caller that no message of c was sent. An outgoing without a subject is no
 // message: it may stand for an earlier one, which has its own result.
-func (c *sending) fail(err error) {
-	failed := make(backend.BatchError, len(c.out))
-	for i := range c.out {
-		if c.out[i].subject != "" {
+func (req *sendRequest) fail(err error) {
+	failed := make(backend.BatchError, len(req.out))
+	for i := range req.out {
+		if req.out[i].subject != "" {
 			failed[i] = err
 		}
 	}
-	c.failed <- failed
+	req.failed <- failed
 }
 
 // publish sends a message. After a loss of the connection it sends none, because the library
@@ -239,14 +239,14 @@ func (s *sender) publish(o *outgoing) error {
 
 // doubt looks for a permission violation that the server reported after c was sent, and
 // sends it to c.refused.
-func (s *sender) doubt(c *sending) {
-	s.later(func() {
+func (s *sender) checkViolation(req *sendRequest) {
+	s.do(func() {
 		err := s.conn.LastError()
-		if err == c.before || !errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // identity: a new violation may have the same text
+		if err == req.before || !errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // identity: a new violation may have the same text
 			return
 		}
 		select {
-		case c.refused <- err:
+		case req.refused <- err:
 		default:
 		}
 	})
@@ -255,14 +255,14 @@ func (s *sender) doubt(c *sending) {
 // A line sends the messages of one call at a time through the sender, and receives their
 // answers in an inbox. After an error its next call uses a new inbox, because late answers
 // may arrive in the old one.
-type line struct {
+type replyInbox struct {
 	sender *sender
-	room   int // most messages in the inbox; the library drops further ones
+	size   int // most messages in the inbox; the library drops further ones
 	timer  *time.Timer
 	ended  <-chan struct{} // closed when the owner of the line is closed; nil if it waits for no such end
 
-	inbox *inbox   // nil before the first call, and after hangUp
-	sent  *sending // the messages of the present call
+	inbox *inbox       // nil before the first call, and after hangUp
+	sent  *sendRequest // the messages of the present call
 }
 
 // An inbox is a subscription to all subjects that begin with its prefix.
@@ -273,51 +273,51 @@ type inbox struct {
 	sub *natsgo.Subscription // only the sender's goroutine uses it; nil before the first sending
 }
 
-func newLine(s *sender, room int, ended <-chan struct{}) line {
-	return line{sender: s, room: room, ended: ended, timer: time.NewTimer(time.Hour)}
+func newReplyInbox(s *sender, room int, ended <-chan struct{}) replyInbox {
+	return replyInbox{sender: s, size: room, ended: ended, timer: time.NewTimer(time.Hour)}
 }
 
 // open makes an inbox, unless there is one.
-func (l *line) open() {
-	if l.inbox == nil {
-		l.inbox = &inbox{prefix: l.sender.conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, l.room)}
+func (ri *replyInbox) ensureInbox() {
+	if ri.inbox == nil {
+		ri.inbox = &inbox{prefix: ri.sender.conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, ri.size)}
 	}
 }
 
 // wait returns the next message for the inbox, or nil if none comes for the time pause. The
 // error is a [backend.BatchError] if some messages were not sent, a permission violation,
 // or the reason for which no message comes.
-func (l *line) wait(ctx context.Context, pause time.Duration) (*natsgo.Msg, error) {
+func (ri *replyInbox) wait(ctx context.Context, pause time.Duration) (*natsgo.Msg, error) {
 	select {
-	case m := <-l.inbox.msgs: // tried first without a timer, because messages often come together
+	case m := <-ri.inbox.msgs: // tried first without a timer, because messages often come together
 		return m, nil
 	default:
 	}
-	l.timer.Reset(pause)
+	ri.timer.Reset(pause)
 	select {
-	case m := <-l.inbox.msgs:
+	case m := <-ri.inbox.msgs:
 		return m, nil
-	case failed := <-l.sent.failed:
+	case failed := <-ri.sent.failed:
 		return nil, failed
-	case violation := <-l.sent.refused:
+	case violation := <-ri.sent.refused:
 		return nil, violation
-	case <-l.timer.C:
-		l.sender.doubt(l.sent)
+	case <-ri.timer.C:
+		ri.sender.checkViolation(ri.sent)
 		return nil, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-l.sent.lost:
+	case <-ri.sent.lost:
 		return nil, errConnectionLost
-	case <-l.ended:
+	case <-ri.ended:
 		return nil, backend.ErrClosed
 	}
 }
 
 // hangUp ends the inbox.
-func (l *line) hangUp() {
-	if in := l.inbox; in != nil {
-		l.inbox = nil
-		l.sender.later(func() {
+func (ri *replyInbox) closeInbox() {
+	if in := ri.inbox; in != nil {
+		ri.inbox = nil
+		ri.sender.do(func() {
 			if in.sub != nil {
 				_ = in.sub.Unsubscribe() // the connection may be closed
 			}
@@ -328,9 +328,9 @@ func (l *line) hangUp() {
 // drain ends the subscription without losing messages. The result gets an element when all
 // messages sent to the inbox have arrived. In a cluster drain does nothing, because another
 // server may still send.
-func (l *line) drain() <-chan struct{} {
-	in, conn, drained := l.inbox, l.sender.conn, make(chan struct{}, 1)
-	l.sender.later(func() {
+func (ri *replyInbox) drain() <-chan struct{} {
+	in, conn, drained := ri.inbox, ri.sender.conn, make(chan struct{}, 1)
+	ri.sender.do(func() {
 		if in.sub != nil && conn.ConnectedClusterName() == "" {
 			in.sub.SetClosedHandler(func(string) {
 				select { // the library may call it twice

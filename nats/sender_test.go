@@ -14,7 +14,7 @@ func TestNothingIsSentAfterALostConnection(t *testing.T) {
 	t.Parallel()
 	s := newStage(t).sender
 	sent := make(chan error, 2)
-	s.later(func() {
+	s.do(func() {
 		sent <- s.publish(&outgoing{subject: "first"})
 		s.status <- natsgo.RECONNECTING
 		sent <- s.publish(&outgoing{subject: "second"})

@@ -29,28 +29,28 @@ const (
 )
 
 // key returns the name of a setting of a topic in the metadata of the stream.
-func (p *place) key(setting string) string {
-	if p.shared() {
-		return setting + "." + p.topic
+func (loc *location) settingKey(setting string) string {
+	if loc.shared() {
+		return setting + "." + loc.topic
 	}
 	return setting
 }
 
 // settingsOf reads the settings of a topic from its stream. declared means that there are
 // some.
-func settingsOf(p *place, c jetstream.StreamConfig) (s backend.TopicSettings, declared bool, err error) {
+func settingsOf(loc *location, c jetstream.StreamConfig) (s backend.TopicSettings, declared bool, err error) {
 	for setting, read := range map[string]func(text string) error{
 		keepKey:     func(text string) (err error) { s.Keep, err = time.ParseDuration(text); return err },
 		messagesKey: func(text string) (err error) { s.MaxMessages, err = strconv.ParseInt(text, 10, 64); return err },
 		bytesKey:    func(text string) (err error) { s.MaxBytes, err = strconv.ParseInt(text, 10, 64); return err },
 	} {
-		text, ok := c.Metadata[p.key(setting)]
+		text, ok := c.Metadata[loc.settingKey(setting)]
 		if !ok {
 			continue
 		}
 		declared = true
 		if err := read(text); err != nil {
-			return s, true, fmt.Errorf("%w: stream %s: metadata %s: %w", backend.ErrRefused, p.stream, p.key(setting), err)
+			return s, true, fmt.Errorf("%w: stream %s: metadata %s: %w", backend.ErrRefused, loc.stream, loc.settingKey(setting), err)
 		}
 	}
 	return s, declared, nil
@@ -58,15 +58,15 @@ func settingsOf(p *place, c jetstream.StreamConfig) (s backend.TopicSettings, de
 
 // set replaces the settings of a topic in the metadata of its stream. It returns the metadata,
 // which are new.
-func (p *place) set(metadata map[string]string, s backend.TopicSettings) map[string]string {
+func (loc *location) withSettings(metadata map[string]string, s backend.TopicSettings) map[string]string {
 	metadata = maps.Clone(metadata)
 	if metadata == nil {
 		metadata = map[string]string{}
 	}
 	put := func(setting string, is bool, text string) {
-		delete(metadata, p.key(setting))
+		delete(metadata, loc.settingKey(setting))
 		if is {
-			metadata[p.key(setting)] = text
+			metadata[loc.settingKey(setting)] = text
 		}
 	}
 	put(keepKey, s.Keep > 0, s.Keep.String())
@@ -94,10 +94,10 @@ func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declarati
 	}
 	return run(ctx, b, "declare", topic, effective, func(ctx context.Context) (backend.TopicSettings, error) {
 		b.forget(topic) // the stream may be deleted
-		p := b.place(topic)
-		s, err := declare(ctx, &b.broker, p, d)
+		loc := b.locate(topic)
+		s, err := b.declare(ctx, loc, d)
 		if err == nil {
-			_, err = b.request(ctx, neverStored(p), false)
+			_, err = b.request(ctx, neverStored(loc), false)
 		}
 		return s, err
 	})
@@ -105,18 +105,18 @@ func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declarati
 
 // declare creates the stream of a topic with the settings of d, or stores these settings if
 // the stream has none. It returns the settings in force.
-func declare(ctx context.Context, b *broker, p *place, d backend.Declaration) (has backend.TopicSettings, err error) {
-	want := b.wanted(p)
+func (b *Backend) declare(ctx context.Context, loc *location, d backend.Declaration) (has backend.TopicSettings, err error) {
+	want := b.newStreamConfig(loc)
 	want.MaxMsgs, want.MaxBytes = cmp.Or(d.Settings.MaxMessages, want.MaxMsgs), cmp.Or(d.Settings.MaxBytes, want.MaxBytes)
-	want.Metadata = p.set(nil, d.Settings)
+	want.Metadata = loc.withSettings(nil, d.Settings)
 	look := func() (done bool, err error) {
-		info, _, err := b.stream(ctx, p, want)
+		info, _, err := b.ensureStream(ctx, loc, want)
 		if err != nil && (d != backend.Declaration{} || !errors.Is(err, errNotAsked)) {
 			return false, err
 		}
-		b.know(p, info.Config)
+		b.remember(loc, info.Config)
 		declared := false
-		if has, declared, err = settingsOf(p, info.Config); err != nil && d.Replace {
+		if has, declared, err = settingsOf(loc, info.Config); err != nil && d.Replace {
 			return false, nil // Replace also replaces settings that cannot be read
 		}
 		return has == d.Settings || !d.Replace && (declared || d.Settings == backend.TopicSettings{}), err
@@ -124,31 +124,31 @@ func declare(ctx context.Context, b *broker, p *place, d backend.Declaration) (h
 	if done, err := look(); done || err != nil {
 		return has, err
 	}
-	err = b.alone(ctx, p, func() error {
+	err = b.withLock(ctx, loc, func() error {
 		if done, err := look(); done || err != nil {
 			return err
 		}
 		has = d.Settings
-		return b.changeStream(ctx, p, func(c *changed) {
-			c.Metadata = p.set(c.Metadata, d.Settings)
-			if !p.shared() {
+		return b.updateStream(ctx, loc, func(c *mutableConfig) {
+			c.Metadata = loc.withSettings(c.Metadata, d.Settings)
+			if !loc.shared() {
 				c.MaxMsgs, c.MaxBytes = want.MaxMsgs, want.MaxBytes
 			}
 		})
 	})
-	b.forget(p.topic) // the stream may have other bounds
+	b.forget(loc.topic) // the stream may have other bounds
 	return has, err
 }
 
 // alone calls f while no other process is in its alone for the same stream. The lock is a
 // consumer, because only one process can create it. If the process dies, the server deletes it.
-func (a *api) alone(ctx context.Context, p *place, f func() error) error {
+func (a *api) withLock(ctx context.Context, loc *location, f func() error) error {
 	lock := jetstream.ConsumerConfig{
 		Durable: lockName, Description: rand.Text(), AckPolicy: jetstream.AckExplicitPolicy, // other text, so another consumer
-		InactiveThreshold: lockFor, Replicas: 1, MemoryStorage: true,
+		InactiveThreshold: lockTimeout, Replicas: 1, MemoryStorage: true,
 	}
 	for {
-		err := a.putConsumer(ctx, p, lock, "create", nil)
+		err := a.putConsumer(ctx, loc, lock, "create", nil)
 		if err == nil {
 			break
 		}
@@ -160,17 +160,17 @@ func (a *api) alone(ctx context.Context, p *place, f func() error) error {
 		}
 	}
 	err := f()
-	_ = a.ask(ctx, "CONSUMER.DELETE."+p.stream+"."+lockName, nil, nil)
+	_ = a.ask(ctx, "CONSUMER.DELETE."+loc.stream+"."+lockName, nil, nil)
 	return err
 }
 
 const (
-	lockName = probeMark + "declare"
-	lockFor  = 5 * time.Second
+	lockName    = probePrefix + "declare"
+	lockTimeout = 5 * time.Second
 )
 
 // changed are the settings of a stream that changeStream may change.
-type changed struct {
+type mutableConfig struct {
 	Metadata map[string]string `json:"metadata"`
 	MaxMsgs  int64             `json:"max_msgs"`
 	MaxBytes int64             `json:"max_bytes"`
@@ -179,14 +179,14 @@ type changed struct {
 // changeStream reads the settings of a stream, and sends all of them back with a change,
 // because an update replaces all settings. It also sends settings that this program does not
 // know.
-func (a *api) changeStream(ctx context.Context, p *place, change func(c *changed)) error {
+func (a *api) updateStream(ctx context.Context, loc *location, change func(c *mutableConfig)) error {
 	var info struct {
 		Config json.RawMessage `json:"config"`
 	}
-	if err := a.ask(ctx, "STREAM.INFO."+p.stream, nil, &info); err != nil {
+	if err := a.ask(ctx, "STREAM.INFO."+loc.stream, nil, &info); err != nil {
 		return err
 	}
-	var c changed
+	var c mutableConfig
 	all := map[string]json.RawMessage{}
 	if err := errors.Join(json.Unmarshal(info.Config, &all), json.Unmarshal(info.Config, &c)); err != nil {
 		return err
@@ -199,20 +199,20 @@ func (a *api) changeStream(ctx context.Context, p *place, change func(c *changed
 	if err != nil {
 		return err
 	}
-	return a.ask(ctx, "STREAM.UPDATE."+p.stream, all, nil)
+	return a.ask(ctx, "STREAM.UPDATE."+loc.stream, all, nil)
 }
 
 // unset removes the settings of a deleted topic from its shared stream.
-func (a *api) unset(ctx context.Context, p *place) error {
+func (a *api) removeSettings(ctx context.Context, loc *location) error {
 	var info jetstream.StreamInfo
-	err := a.ask(ctx, "STREAM.INFO."+p.stream, nil, &info)
+	err := a.ask(ctx, "STREAM.INFO."+loc.stream, nil, &info)
 	if err != nil {
 		return err
 	}
-	if _, declared, _ := settingsOf(p, info.Config); !declared {
+	if _, declared, _ := settingsOf(loc, info.Config); !declared {
 		return nil
 	}
-	return a.alone(ctx, p, func() error {
-		return a.changeStream(ctx, p, func(c *changed) { c.Metadata = p.set(c.Metadata, backend.TopicSettings{}) })
+	return a.withLock(ctx, loc, func() error {
+		return a.updateStream(ctx, loc, func(c *mutableConfig) { c.Metadata = loc.withSettings(c.Metadata, backend.TopicSettings{}) })
 	})
 }

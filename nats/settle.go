@@ -20,39 +20,39 @@ var (
 )
 
 // A settling is a kind of call: Ack, Delay or Extend.
-type settling struct {
+type settleCall struct {
 	op        string
 	confirmed bool // the server answers every word; if not set, only the last one
 	fenced    bool // a word is not sent unless the lease is certainly held
 
 	// before is called for each word that will be sent, unless it is nil.
-	before func(r *receipt, w told)
+	before func(tok *token, msg ackMessage)
 
 	// said is called for each word that was to be sent.
-	said func(r *receipt, w told, o outcome)
+	after func(tok *token, msg ackMessage, o outcome)
 }
 
 // An outcome says whether the server has received a word.
 type outcome int
 
 const (
-	failed outcome = iota
-	uncertain
-	done
+	outcomeFailed outcome = iota
+	outcomeUncertain
+	outcomeDone
 )
 
 // A told is a word to the server about a delivery.
-type told struct {
+type ackMessage struct {
 	delivery *backend.Delivery
-	word     []byte        // +ACK, -NAK, or +WPI (in progress)
-	wait     time.Duration // of a NAK: time until the message is due
+	body     []byte        // +ACK, -NAK, or +WPI (in progress)
+	delay    time.Duration // of a NAK: time until the message is due
 }
 
 // same returns the same word about each delivery.
-func same(word []byte, ds []*backend.Delivery) []told {
-	all := make([]told, len(ds))
+func sameBody(word []byte, ds []*backend.Delivery) []ackMessage {
+	all := make([]ackMessage, len(ds))
 	for i, d := range ds {
-		all[i] = told{delivery: d, word: word}
+		all[i] = ackMessage{delivery: d, body: word}
 	}
 	return all
 }
@@ -61,12 +61,12 @@ func same(word []byte, ds []*backend.Delivery) []told {
 // for the answer to the last one. With Config.ConfirmAcks it waits for every answer. The
 // server accepts an acknowledgement even after the lease has expired.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
-	return s.settle(ctx, same(ackBody, ds), settling{op: "ack", confirmed: s.config.ConfirmAcks, said: func(r *receipt, _ told, o outcome) {
+	return s.settle(ctx, sameBody(ackBody, ds), settleCall{op: "ack", confirmed: s.config.ConfirmAcks, after: func(tok *token, _ ackMessage, o outcome) {
 		switch o {
-		case done:
-			r.source.tally.settle(r)
-		case uncertain:
-			r.vague.Store(true) // the lease goes on, because the message may still be pending
+		case outcomeDone:
+			tok.source.tracker.settled(tok)
+		case outcomeUncertain:
+			tok.ackUncertain.Store(true) // the lease goes on, because the message may still be pending
 		}
 	}})
 }
@@ -77,48 +77,50 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	called := time.Now()
 	for i := range ds {
-		if r, ok := ds[i].Token.(*receipt); ok && r.isOpen() {
-			if err := (recovery{r.source}).clear(ctx); err != nil {
+		if tok, ok := ds[i].Token.(*token); ok && tok.mayBeRedelivered() {
+			if err := tok.source.resolveDelays(ctx); err != nil {
 				return s.failure("delay", err)
 			}
 		}
 	}
 	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // a NAK without a delay does not set the timer
-		sleep(ctx, s.ended, s.backend.pacer.turn(s.config.Topic, s.config.Group))
+		sleep(ctx, s.ended, s.backend.delayLimiter.reserve(s.config.Topic, s.config.Group))
 	}
 	waited := time.Since(called)
-	all := make([]told, len(ds))
+	all := make([]ackMessage, len(ds))
 	for i := range ds {
-		all[i] = told{delivery: &ds[i].Delivery, word: nakBody}
+		all[i] = ackMessage{delivery: &ds[i].Delivery, body: nakBody}
 		if ds[i].For > 0 {
 			// The delay is at least 1 ms, because the server redelivers messages without a
 			// delay first. They would overtake earlier messages of the same key that are
 			// due by the timer.
-			all[i].wait = max(ds[i].For-waited, time.Millisecond)
+			all[i].delay = max(ds[i].For-waited, time.Millisecond)
 			body := append(make([]byte, 0, 40), `-NAK {"delay":`...)
-			all[i].word = append(strconv.AppendInt(body, int64(all[i].wait), 10), '}')
+			all[i].body = append(strconv.AppendInt(body, int64(all[i].delay), 10), '}')
 		}
 	}
-	return s.settle(ctx, all, settling{
+	return s.settle(ctx, all, settleCall{
 		op: "delay", fenced: true,
-		before: func(r *receipt, w told) { r.source.tally.delay(r, leases.now()+int64(w.wait)) },
-		said: func(r *receipt, w told, o outcome) {
-			r.source.tally.delayedUntil(r, leases.now()+int64(w.wait), o)
+		before: func(tok *token, msg ackMessage) {
+			tok.source.tracker.startDelay(tok, leaseClock.now()+int64(msg.delay))
+		},
+		after: func(tok *token, msg ackMessage, o outcome) {
+			tok.source.tracker.endDelay(tok, leaseClock.now()+int64(msg.delay), o)
 		},
 	})
 }
 
 // Extend implements [backend.Extender].
 func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
-	began := leases.now()
-	return s.settle(ctx, same(progressBody, ds), settling{op: "extend", fenced: true, said: func(r *receipt, _ told, o outcome) {
-		if o == done {
-			r.extend(began + int64(s.config.Lease))
+	began := leaseClock.now()
+	return s.settle(ctx, sameBody(progressBody, ds), settleCall{op: "extend", fenced: true, after: func(tok *token, _ ackMessage, o outcome) {
+		if o == outcomeDone {
+			tok.extend(began + int64(s.config.Lease))
 		}
 	}})
 }
 
-func (s *source) settle(ctx context.Context, all []told, c settling) error {
+func (s *source) settle(ctx context.Context, all []ackMessage, c settleCall) error {
 	if err := s.unusable(); err != nil {
 		return s.failure(c.op, err)
 	}
@@ -133,8 +135,8 @@ func (s *source) settle(ctx context.Context, all []told, c settling) error {
 	}
 	defer s.backend.requesters.Put(r)
 	errs := make([]error, 0, len(all))
-	for some := range slices.Chunk(all, requestRoom) {
-		errs = append(errs, s.tell(ctx, r, some, c)...)
+	for some := range slices.Chunk(all, maxRequests) {
+		errs = append(errs, s.sendAcks(ctx, r, some, c)...)
 	}
 	for i, err := range errs {
 		errs[i] = s.failure(c.op, err)
@@ -144,21 +146,21 @@ func (s *source) settle(ctx context.Context, all []told, c settling) error {
 
 // tell sends words and returns the error of each. The server handles words in order, so the
 // answer to the last word is also the result of earlier words without an answer.
-func (s *source) tell(ctx context.Context, r *requester, all []told, c settling) []error {
-	errs, receipts := make([]error, len(all)), make([]*receipt, len(all))
+func (s *source) sendAcks(ctx context.Context, r *requester, all []ackMessage, c settleCall) []error {
+	errs, tokens := make([]error, len(all)), make([]*token, len(all))
 	r.begin(len(all))
 	defer r.end()
 	r.mem.Expect(0, 0, len(all)*r.replyLen())
 	final := -1 // the last word
-	for i, t := range all {
-		if receipts[i], errs[i] = s.receipt(c, t.delivery); errs[i] != nil {
-			receipts[i] = nil
+	for i, msg := range all {
+		if tokens[i], errs[i] = s.sendable(c, msg.delivery); errs[i] != nil {
+			tokens[i] = nil
 			continue
 		}
 		if c.before != nil {
-			c.before(receipts[i], t)
+			c.before(tokens[i], msg)
 		}
-		if r.out[i] = (outgoing{subject: receipts[i].reply, data: t.word}); c.confirmed {
+		if r.out[i] = (outgoing{subject: tokens[i].reply, data: msg.body}); c.confirmed {
 			r.await(i)
 		}
 		final = i
@@ -167,11 +169,11 @@ func (s *source) tell(ctx context.Context, r *requester, all []told, c settling)
 		r.await(final)
 	}
 	var last, fate error // the newest result, and why nobody serves the consumer
-	r.exchange(ctx, conversation{
-		got: func(i int, m *natsgo.Msg, err error) {
+	r.exchange(ctx, callOptions{
+		onAnswer: func(i int, m *natsgo.Msg, err error) {
 			if m != nil && isUnserved(m) {
 				if fate == nil {
-					fate = s.fate(ctx, time.Now(), unserved)
+					fate = s.diagnose(ctx, time.Now(), unservedText)
 				}
 				err = fate
 			}
@@ -180,19 +182,19 @@ func (s *source) tell(ctx context.Context, r *requester, all []told, c settling)
 				last = classOf(ctx, errConnectionLost, true) // earlier words may have been sent
 			}
 		},
-		why: func() { s.askWhy(ctx, r, receipts, errs, c) },
+		onSilence: func() { s.checkUnanswered(ctx, r, tokens, errs, c) },
 	})
-	for i, receipt := range receipts {
+	for i, tok := range tokens {
 		if errs[i] == nil && !c.confirmed {
 			if errs[i] = last; errors.Is(last, errForgotten) {
-				errs[i] = receipt.forgotten()
+				errs[i] = tok.forgotten()
 			}
 		}
 	}
-	for i, receipt := range receipts {
-		if receipt != nil {
-			c.tell(receipt, all[i], errs[i])
-		} else if errs[i] == errReturned { //nolint:errorlint // a marker, never wrapped
+	for i, tok := range tokens {
+		if tok != nil {
+			c.record(tok, all[i], errs[i])
+		} else if errs[i] == errGivenBack { //nolint:errorlint // a marker, never wrapped
 			errs[i] = nil
 		}
 	}
@@ -200,65 +202,65 @@ func (s *source) tell(ctx context.Context, r *requester, all []told, c settling)
 }
 
 // tell records the result of a word that was to be sent.
-func (c *settling) tell(r *receipt, w told, err error) {
+func (c *settleCall) record(tok *token, msg ackMessage, err error) {
 	switch {
 	case err == nil:
-		c.said(r, w, done)
+		c.after(tok, msg, outcomeDone)
 	case errors.Is(err, backend.ErrUnknownOutcome):
-		c.said(r, w, uncertain)
+		c.after(tok, msg, outcomeUncertain)
 	default:
-		c.said(r, w, failed)
+		c.after(tok, msg, outcomeFailed)
 		if errors.Is(err, backend.ErrLeaseLost) {
-			r.source.tally.settle(r)
+			tok.source.tracker.settled(tok)
 		}
 	}
 }
 
 // errReturned means that a Delay need not be sent, because an earlier one was done.
-var errReturned = errors.New("the message was given back before")
+var errGivenBack = errors.New("the message was given back before")
 
 // receipt returns the receipt of a delivery. After an error the word must not be sent.
-func (s *source) receipt(c settling, d *backend.Delivery) (*receipt, error) {
-	r, ok := d.Token.(*receipt)
-	if !ok || r.source.place.topic != s.place.topic || r.source.place.stream != s.place.stream || r.source.config.Group != s.config.Group {
+func (s *source) sendable(c settleCall, d *backend.Delivery) (*token, error) {
+	tok, ok := d.Token.(*token)
+	if !ok || tok.source.loc.topic != s.loc.topic || tok.source.loc.stream != s.loc.stream || tok.source.config.Group != s.config.Group {
 		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
 	isDelay := c.before != nil
-	err := r.forgotten()
+	err := tok.forgotten()
 	switch {
-	case isDelay && r.until.Load() == returned:
-		return r, errReturned
-	case isDelay && r.vague.Load():
-		return r, backend.ErrLeaseLost // the message may still be pending
-	case isDelay && !r.delayable(), c.fenced && !isDelay && !r.held(), c.fenced && r.source.taken.took(r):
+	case isDelay && tok.until.Load() == untilGivenBack:
+		return tok, errGivenBack
+	case isDelay && tok.ackUncertain.Load():
+		return tok, backend.ErrLeaseLost // the message may still be pending
+	case isDelay && !tok.delayable(), c.fenced && !isDelay && !tok.held(), c.fenced && tok.source.settledByOperators.includes(tok):
 		err = backend.ErrLeaseLost
 	}
 	if err != nil {
-		s.tally.settle(r)
+		s.tracker.settled(tok)
 	}
-	return r, err
+	return tok, err
 }
 
 // askWhy asks the server which of the unanswered deliveries it has forgotten. It sends the
 // words about the other deliveries again. The server may have ignored such a word, because
 // it had forgotten the delivery, and redelivered the message only later. Fenced words are
 // not sent again, because the delivery may have another holder by now.
-func (s *source) askWhy(ctx context.Context, r *requester, receipts []*receipt, errs []error, c settling) {
+func (s *source) checkUnanswered(ctx context.Context, r *requester, tokens []*token, errs []error, c settleCall) {
 	var asked *source
-	for i, waits := range r.waits {
-		if waits && receipts[i].source != asked {
-			asked = receipts[i].source
-			_, _ = asked.recollect(ctx) // without an answer nothing is known to be forgotten
+	for i, waits := range r.waiting {
+		if waits && tokens[i].source != asked {
+			asked = tokens[i].source
+			_, _ = asked.checkForgotten(ctx) // without an answer nothing is known to be forgotten
 		}
 	}
 	if !c.fenced {
-		r.again(func(i int) bool {
-			return errs[i] == nil && (r.waits[i] || !c.confirmed) && receipts[i].forgotten() == nil
+		r.resend(func(i int) bool {
+			return errs[i] == nil && (r.waiting[i] || !c.confirmed) && tokens[i].forgotten() == nil
 		})
 	}
-	for i, waits := range r.waits {
+	for i, waits := range r.waiting {
 		if waits {
-			if err := receipts[i].forgotten(); err != nil {
+			if err := tokens[i].forgotten(); err != nil {
 				r.fail(i, err)
 			}
 		}
@@ -279,49 +281,49 @@ const (
 )
 
 // A pace says when the next Delay call of a group in this process may be sent.
-type pace struct {
-	last time.Time // of the last call
-	used time.Time // until then, calls with a delayPause between them are used up
+type delayRate struct {
+	last      time.Time // of the last call
+	usedUntil time.Time // until then, calls with a delayPause between them are used up
 }
 
 // next returns the time of a call that is ready now, and the pace after it.
-func (p pace) next(now time.Time) (turn time.Time, after pace) {
+func (p delayRate) next(now time.Time) (turn time.Time, after delayRate) {
 	turn = now
-	for _, earliest := range []time.Time{p.last.Add(delayGap), p.used.Add(-delayCredit * delayPause)} {
+	for _, earliest := range []time.Time{p.last.Add(delayGap), p.usedUntil.Add(-delayCredit * delayPause)} {
 		if turn.Before(earliest) {
 			turn = earliest
 		}
 	}
-	after = pace{last: turn, used: p.used}
-	if after.used.Before(turn) {
-		after.used = turn
+	after = delayRate{last: turn, usedUntil: p.usedUntil}
+	if after.usedUntil.Before(turn) {
+		after.usedUntil = turn
 	}
-	after.used = after.used.Add(delayPause)
+	after.usedUntil = after.usedUntil.Add(delayPause)
 	return turn, after
 }
 
 // A pacer has the paces of the groups of a backend.
-type pacer struct {
+type delayLimiter struct {
 	mu    sync.Mutex
-	paces map[string]pace // by topic and group
+	rates map[string]delayRate // by topic and group
 }
 
 // forget removes the pace of a group.
-func (p *pacer) forget(topic, group string) {
+func (p *delayLimiter) forget(topic, group string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.paces, topic+"/"+group)
+	delete(p.rates, topic+"/"+group)
 }
 
 // turn returns how long the next Delay call for a group must wait.
-func (p *pacer) turn(topic, group string) time.Duration {
+func (p *delayLimiter) reserve(topic, group string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, key := time.Now(), topic+"/"+group
-	turn, after := p.paces[key].next(now)
-	if p.paces == nil {
-		p.paces = map[string]pace{}
+	turn, after := p.rates[key].next(now)
+	if p.rates == nil {
+		p.rates = map[string]delayRate{}
 	}
-	p.paces[key] = after
+	p.rates[key] = after
 	return turn.Sub(now)
 }

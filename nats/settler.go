@@ -26,13 +26,13 @@ var _ backend.Settler = (*Backend)(nil)
 //
 // The server tells a member nothing of a message that another client acknowledges. It even confirms
 // words about it. So members learn from the list which of their deliveries are lost: the ones up to that number.
-const takenKey = "eventbus.settled"
+const settledKey = "eventbus.settled"
 
 const (
-	takenFor  = 2 * time.Minute       // how long a message is in the list; members look every ten seconds
-	mostTaken = 1000                  // messages in the list, of about 50 bytes each
-	takenLook = 50 * time.Millisecond // from a change of the list to the look whether another client has overwritten it
-	takenFull = "too many messages were settled by operators in the last minutes"
+	settledListAge = 2 * time.Minute       // how long a message is in the list; members look every ten seconds
+	maxSettled     = 1000                  // messages in the list, of about 50 bytes each
+	settledRecheck = 50 * time.Millisecond // from a change of the list to the look whether another client has overwritten it
+	settledFull    = "too many messages were settled by operators in the last minutes"
 )
 
 // Settle implements [backend.Settler]. It sends an acknowledgement in the name of a delivery, and then
@@ -41,7 +41,7 @@ const (
 func (b *Backend) Settle(ctx context.Context, topic, group, position string) (had bool, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	t := taking{b, b.place(topic), group, 0}
+	t := operatorSettle{b, b.locate(topic), group, 0}
 	what := topic + "/" + group
 	err = b.call(ctx, "settle in", what, harmless, func(ctx context.Context) error { return t.check(ctx, position) })
 	if err == nil { // the outcome of the rest is unknown after an error
@@ -55,12 +55,12 @@ func (b *Backend) Settle(ctx context.Context, topic, group, position string) (ha
 func (b *Backend) Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error) {
 	return run(ctx, b, "ask what is settled in", topic+"/"+group, harmless, func(ctx context.Context) ([]bool, error) {
 		var info jetstream.ConsumerInfo
-		if err := b.ask(ctx, consumerInfo(b.place(topic), group), nil, &info); err != nil {
+		if err := b.ask(ctx, consumerInfo(b.locate(topic), group), nil, &info); err != nil {
 			return nil, err
 		}
 		listed := map[uint64]bool{}
-		for _, entry := range takenOf(&info) {
-			seq, _, _ := parseTaken(entry)
+		for _, entry := range settledEntries(&info) {
+			seq, _, _ := parseSettled(entry)
 			listed[seq] = true
 		}
 		settled := make([]bool, len(positions))
@@ -76,15 +76,15 @@ func (b *Backend) Settled(ctx context.Context, topic, group string, positions []
 }
 
 // A taking is one Settle.
-type taking struct {
+type operatorSettle struct {
 	backend *Backend
-	place   *place
+	loc     *location
 	group   string
 	seq     uint64
 }
 
 // check changes nothing.
-func (t *taking) check(ctx context.Context, position string) (err error) {
+func (t *operatorSettle) check(ctx context.Context, position string) (err error) {
 	info, err := t.info(ctx)
 	if err != nil {
 		return err
@@ -95,21 +95,21 @@ func (t *taking) check(ctx context.Context, position string) (err error) {
 	switch {
 	case t.seq > info.Delivered.Stream:
 		return fmt.Errorf("%w: the group has not received the message at %s yet", backend.ErrRefused, position)
-	case len(recent(takenOf(info), time.Now())) >= mostTaken:
-		return fmt.Errorf("%w: %s", backend.ErrUnavailable, takenFull)
+	case len(recentSettled(settledEntries(info), time.Now())) >= maxSettled:
+		return fmt.Errorf("%w: %s", backend.ErrUnavailable, settledFull)
 	}
 	return nil
 }
 
-func (t *taking) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
+func (t *operatorSettle) info(ctx context.Context) (*jetstream.ConsumerInfo, error) {
 	info := new(jetstream.ConsumerInfo)
-	return info, t.backend.ask(ctx, consumerInfo(t.place, t.group), nil, info)
+	return info, t.backend.ask(ctx, consumerInfo(t.loc, t.group), nil, info)
 }
 
 // settle acknowledges the message, and then lists it, so that the list has a number that no delivery of
 // the message before exceeds.
-func (t *taking) settle(ctx context.Context) error {
-	subject := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.0.0", t.place.stream, t.place.consumer(t.group), t.seq) // see meta
+func (t *operatorSettle) settle(ctx context.Context) error {
+	subject := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.0.0", t.loc.stream, t.loc.consumer(t.group), t.seq) // see meta
 	answer, err := t.backend.request(ctx, outgoing{subject: subject, data: ackBody}, true)
 	if err == nil && isUnserved(answer) {
 		err = fmt.Errorf("%w: no server takes acknowledgements of the consumer", backend.ErrUnavailable)
@@ -121,7 +121,7 @@ func (t *taking) settle(ctx context.Context) error {
 	if err != nil {
 		return halfDone(err)
 	}
-	if err := t.list(ctx, fmt.Sprintf("%d:%d:%d", t.seq, info.Delivered.Consumer, time.Now().UnixNano())); err != nil {
+	if err := t.addToList(ctx, fmt.Sprintf("%d:%d:%d", t.seq, info.Delivered.Consumer, time.Now().UnixNano())); err != nil {
 		return halfDone(err)
 	}
 	return nil
@@ -129,17 +129,17 @@ func (t *taking) settle(ctx context.Context) error {
 
 // list adds an entry to the list of the consumer. The server has no write that fails if the consumer has changed
 // meanwhile. So list looks again after each write, because another client may have overwritten it.
-func (t *taking) list(ctx context.Context, entry string) error {
-	t.backend.listing.Lock()
-	defer t.backend.listing.Unlock()
+func (t *operatorSettle) addToList(ctx context.Context, entry string) error {
+	t.backend.settledMu.Lock()
+	defer t.backend.settledMu.Unlock()
 	for {
 		info, err := t.info(ctx)
 		if err != nil {
 			return err
 		}
-		if slices.Contains(takenOf(info), entry) {
-			for _, s := range t.backend.members.of(t.place.topic, t.group) {
-				s.taken.learn(info)
+		if slices.Contains(settledEntries(info), entry) {
+			for _, s := range t.backend.members.of(t.loc.topic, t.group) {
+				s.settledByOperators.update(info)
 			}
 			return nil
 		}
@@ -147,19 +147,19 @@ func (t *taking) list(ctx context.Context, entry string) error {
 		if c.Metadata = maps.Clone(c.Metadata); c.Metadata == nil {
 			c.Metadata = map[string]string{}
 		}
-		c.Metadata[takenKey] = strings.Join(append(recent(takenOf(info), time.Now()), entry), ",")
-		if err := t.backend.putConsumer(ctx, t.place, c, "update", nil); err != nil {
+		c.Metadata[settledKey] = strings.Join(append(recentSettled(settledEntries(info), time.Now()), entry), ",")
+		if err := t.backend.putConsumer(ctx, t.loc, c, "update", nil); err != nil {
 			return err
 		}
-		if !sleep(ctx, nil, takenLook+rand.N(takenLook)) {
+		if !sleep(ctx, nil, settledRecheck+rand.N(settledRecheck)) {
 			return ctx.Err()
 		}
 	}
 }
 
 // takenOf returns the list of a consumer.
-func takenOf(c *jetstream.ConsumerInfo) []string {
-	text := c.Config.Metadata[takenKey]
+func settledEntries(c *jetstream.ConsumerInfo) []string {
+	text := c.Config.Metadata[settledKey]
 	if text == "" {
 		return nil
 	}
@@ -167,15 +167,15 @@ func takenOf(c *jetstream.ConsumerInfo) []string {
 }
 
 // recent returns the entries of a list that are not too old.
-func recent(list []string, now time.Time) []string {
+func recentSettled(list []string, now time.Time) []string {
 	return slices.DeleteFunc(list, func(entry string) bool {
-		_, _, at := parseTaken(entry)
-		return now.Sub(at) > takenFor
+		_, _, at := parseSettled(entry)
+		return now.Sub(at) > settledListAge
 	})
 }
 
 // parseTaken reads an entry. The sequence of an entry that cannot be read is 0, as of no message.
-func parseTaken(entry string) (seq, number uint64, at time.Time) {
+func parseSettled(entry string) (seq, number uint64, at time.Time) {
 	parts := strings.Split(entry, ":")
 	if len(parts) != 3 {
 		return 0, 0, at
@@ -190,19 +190,19 @@ func parseTaken(entry string) (seq, number uint64, at time.Time) {
 }
 
 // A taken has the messages that operators have settled, as a member knows them.
-type taken struct {
+type settledList struct {
 	mu      sync.Mutex
 	created time.Time         // the consumer; another one numbers its deliveries anew
 	text    string            // the list of the consumer, when the member was last told
 	last    map[uint64]uint64 // by sequence: the number of the last delivery before the message was settled
 }
 
-const mostLast = 10 * mostTaken // messages that a member remembers
+const maxRemembered = 10 * maxSettled // messages that a member remembers
 
 // learn notes the list of the consumer. Messages that are no longer in it are remembered, because a long lease
 // is extended seldom.
-func (t *taken) learn(c *jetstream.ConsumerInfo) {
-	text := c.Config.Metadata[takenKey]
+func (t *settledList) update(c *jetstream.ConsumerInfo) {
+	text := c.Config.Metadata[settledKey]
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !c.Created.Equal(t.created) {
@@ -211,30 +211,30 @@ func (t *taken) learn(c *jetstream.ConsumerInfo) {
 	if text == t.text {
 		return
 	}
-	if t.last == nil || len(t.last) > mostLast {
+	if t.last == nil || len(t.last) > maxRemembered {
 		t.last = map[uint64]uint64{}
 	}
-	for _, entry := range takenOf(c) {
-		seq, number, _ := parseTaken(entry)
+	for _, entry := range settledEntries(c) {
+		seq, number, _ := parseSettled(entry)
 		t.last[seq] = max(t.last[seq], number)
 	}
 	t.text = text
 }
 
 // wiped records that the consumer was deleted.
-func (t *taken) wiped() {
+func (t *settledList) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text, t.last = "", nil
 }
 
 // took reports whether an operator has settled the message of a delivery since.
-func (t *taken) took(r *receipt) bool {
+func (t *settledList) includes(tok *token) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.last) == 0 {
 		return false
 	}
-	m, err := metaOf(r.reply)
+	m, err := parseReply(tok.reply)
 	return err == nil && m.number <= t.last[m.sequence]
 }

@@ -15,24 +15,24 @@ import (
 
 // A source is one member of a group. Members of a group share its consumer.
 type source struct {
-	backend *Backend
-	config  backend.Config
-	place   *place
-	needs   needs
-	next    string // the subject of pulls
+	backend     *Backend
+	config      backend.Config
+	loc         *location
+	needs       needs
+	pullSubject string // the subject of pulls
 
 	closed atomic.Bool
 	ended  chan struct{} // closed by close
 
 	reading sync.Mutex // held during Receive
-	pulls   pulls
+	puller  puller
 	failed  bool // the last Receive failed
 
-	halt  halt
-	taken taken
+	pause              pauseState
+	settledByOperators settledList
 
-	era   atomic.Pointer[era] // the present era
-	tally tally
+	generation atomic.Pointer[generation] // the present era
+	tracker    tracker
 }
 
 var (
@@ -43,37 +43,37 @@ var (
 
 // Attach implements [backend.Backend].
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
-	s, err := run(ctx, b, "attach", c.Topic+"/"+c.Group, harmless, func(ctx context.Context) (*source, error) { return attach(ctx, b, c) })
+	s, err := run(ctx, b, "attach", c.Topic+"/"+c.Group, harmless, func(ctx context.Context) (*source, error) { return b.attach(ctx, c) })
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-func attach(ctx context.Context, b *Backend, c backend.Config) (*source, error) {
+func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error) {
 	if c.Lease <= 0 {
 		return nil, fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 	}
-	p := b.place(c.Topic)
+	loc := b.locate(c.Topic)
 	n := needs{lease: c.Lease}
 	if c.Ephemeral {
 		n.mark = memberKey + rand.Text()
 	}
-	info, err := b.group(ctx, p, c, n)
+	info, err := b.ensureGroup(ctx, loc, c, n)
 	if err != nil {
 		return nil, err
 	}
 	ended := make(chan struct{})
 	s := &source{
-		backend: b, config: c, place: p, needs: n, ended: ended, next: b.next(p, p.consumer(c.Group)),
-		pulls: pulls{
-			line: newLine(b.sender, maxPull+16, ended), lost: b.sender.connection(),
-			batch: maxPull, block: min(longest, c.Lease/share),
+		backend: b, config: c, loc: loc, needs: n, ended: ended, pullSubject: b.pullSubject(loc, loc.consumer(c.Group)),
+		puller: puller{
+			replyInbox: newReplyInbox(b.sender, maxBatch+16, ended), lost: b.sender.connection(),
+			batch: maxBatch, block: min(maxPullWait, c.Lease/leaseShare),
 		},
 	}
-	s.era.Store(newEra())
-	s.tally.begin(info)
-	s.halt.learn(pauseOf(info))
+	s.generation.Store(newGeneration())
+	s.tracker.init(info)
+	s.pause.update(pauseOf(info))
 	if !b.members.add(s) {
 		s.close(ctx)
 		return nil, backend.ErrClosed
@@ -104,15 +104,15 @@ func (s *source) failure(op string, err error) error {
 // Close implements [backend.Source]. The last member of an ephemeral group deletes it. Close
 // waits for the server for a second at most.
 func (s *source) Close() error {
-	ctx, cancel := farewell()
+	ctx, cancel := closeContext()
 	defer cancel()
 	s.close(ctx)
 	return nil
 }
 
 // farewell returns the context of a call of Close.
-func farewell() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), leaveFor) //nolint:forbidigo // Close has no context
+func closeContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), closeTimeout) //nolint:forbidigo // Close has no context
 }
 
 // close ends the member. ctx bounds its requests.
@@ -123,7 +123,7 @@ func (s *source) close(ctx context.Context) {
 	close(s.ended)
 	s.reading.Lock()
 	defer s.reading.Unlock()
-	s.pulls.hangUp()
+	s.puller.closeInbox()
 	s.backend.members.remove(s)
 	if s.config.Ephemeral {
 		s.leave(ctx)
@@ -134,10 +134,10 @@ func (s *source) close(ctx context.Context) {
 func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	err = s.backend.ask(ctx, consumerInfo(s.place, s.config.Group), nil, &info)
+	err = s.backend.ask(ctx, consumerInfo(s.loc, s.config.Group), nil, &info)
 	if err == nil {
-		s.halt.learn(pauseOf(&info))
-		s.taken.learn(&info)
+		s.pause.update(pauseOf(&info))
+		s.settledByOperators.update(&info)
 	}
 	return info, err
 }
@@ -146,7 +146,7 @@ func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err err
 // sent. If the consumer does not exist, or was created after that time, the error is
 // ErrGone. Otherwise it is ErrUnavailable. A server that deletes a consumer may end its
 // pulls without a status message.
-func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
+func (s *source) diagnose(ctx context.Context, sent time.Time, sign string) error {
 	info, err := s.info(ctx)
 	gone := isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound)
 	if err == nil && !info.Created.IsZero() {
@@ -158,4 +158,4 @@ func (s *source) fate(ctx context.Context, sent time.Time, sign string) error {
 	return fmt.Errorf("%w: %s", backend.ErrUnavailable, sign)
 }
 
-const unserved = "nobody serves the consumer"
+const unservedText = "nobody serves the consumer"

@@ -11,7 +11,7 @@ import (
 // moment later. The stream cannot say if other topics share it or messages between are
 // deleted.
 func TestUnread(t *testing.T) {
-	alone, shared := &place{stream: "bus=t"}, &place{stream: "events", prefix: "t="}
+	alone, shared := &location{stream: "bus=t"}, &location{stream: "events", prefix: "t="}
 	for _, row := range []struct {
 		name      string
 		state     jetstream.StreamState

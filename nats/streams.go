@@ -14,29 +14,29 @@ import (
 
 // ensure creates a topic's stream if it is missing, and remembers that it exists. If this
 // client may not ask for the stream, ensure assumes that it exists.
-func (b *broker) ensure(ctx context.Context, topic string) (*place, error) {
+func (b *Backend) ensureTopic(ctx context.Context, topic string) (*location, error) {
 	if p, ok := b.known.Load(topic); ok {
-		return p.(*place), nil
+		return p.(*location), nil
 	}
-	p := b.place(topic)
-	info, _, err := b.stream(ctx, p, b.wanted(p))
+	loc := b.locate(topic)
+	info, _, err := b.ensureStream(ctx, loc, b.newStreamConfig(loc))
 	if err != nil && !errors.Is(err, errNotAsked) {
 		return nil, err
 	}
-	return b.know(p, info.Config), nil
+	return b.remember(loc, info.Config), nil
 }
 
 // know remembers that the stream of a topic exists, and whether it has bounds. c has no
 // settings if this client may not ask for the stream.
-func (b *broker) know(p *place, c jetstream.StreamConfig) *place {
-	known, _ := b.known.LoadOrStore(p.topic, p)
-	p = known.(*place)
-	p.room.learn(p, c)
-	return p
+func (b *Backend) remember(loc *location, c jetstream.StreamConfig) *location {
+	known, _ := b.known.LoadOrStore(loc.topic, loc)
+	loc = known.(*location)
+	loc.capacity.setBounds(loc, c)
+	return loc
 }
 
 // forget makes the next ensure of a topic ask the server again.
-func (b *broker) forget(topic string) { b.known.Delete(topic) }
+func (b *Backend) forget(topic string) { b.known.Delete(topic) }
 
 // errNotAsked means that this client may not ask for streams.
 var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
@@ -44,15 +44,15 @@ var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
 // stream returns a topic's stream, and creates it with the settings want if missing. It
 // refuses an existing stream whose settings break a promise. other lists the harmless
 // differences from want.
-func (b *broker) stream(ctx context.Context, p *place, want jetstream.StreamConfig) (info jetstream.StreamInfo, other string, err error) {
-	for until := time.Now().Add(spread); ; {
-		err = b.insist(ctx, "STREAM.INFO."+p.stream, nil, &info)
+func (b *Backend) ensureStream(ctx context.Context, loc *location, want jetstream.StreamConfig) (info jetstream.StreamInfo, other string, err error) {
+	for until := time.Now().Add(spreadTimeout); ; {
+		err = b.askRepeatedly(ctx, "STREAM.INFO."+loc.stream, nil, &info)
 		if errors.Is(err, backend.ErrDenied) {
 			return info, "", fmt.Errorf("%w: %w", errNotAsked, err)
 		}
 		if isCode(err, jetstream.JSErrCodeStreamNotFound) {
-			if err = b.insist(ctx, "STREAM.CREATE."+p.stream, want, &info); err == nil {
-				err = b.awaitServed(ctx, neverStored(p))
+			if err = b.askRepeatedly(ctx, "STREAM.CREATE."+loc.stream, want, &info); err == nil {
+				err = b.awaitServed(ctx, neverStored(loc))
 			}
 		}
 		// Another client may have created the stream with other settings. A cluster says so
@@ -64,28 +64,28 @@ func (b *broker) stream(ctx context.Context, p *place, want jetstream.StreamConf
 	if err != nil {
 		return info, "", err
 	}
-	refused, harmless := drift(p, want, info.Config)
+	refused, harmless := drift(loc, want, info.Config)
 	if len(refused) > 0 {
-		return info, "", fmt.Errorf("%w: stream %s: %s", backend.ErrRefused, p.stream, refused)
+		return info, "", fmt.Errorf("%w: stream %s: %s", backend.ErrRefused, loc.stream, refused)
 	}
 	return info, harmless.String(), nil
 }
 
 // drift lists the differences of a stream from the settings that its topic should have.
-func drift(p *place, want, got jetstream.StreamConfig) (refused, harmless differences) {
-	if _, declared, err := settingsOf(p, got); err == nil && declared {
+func drift(loc *location, want, got jetstream.StreamConfig) (refused, harmless differences) {
+	if _, declared, err := settingsOf(loc, got); err == nil && declared {
 		want.MaxBytes, want.MaxMsgs = -1, -1 // the bounds of the options are for other topics
 	}
 	return streamDrift(want, got)
 }
 
 // wanted returns the settings of a new stream for a topic.
-func (b *broker) wanted(p *place) jetstream.StreamConfig {
-	o := b.options.of(p.topic)
+func (b *Backend) newStreamConfig(loc *location) jetstream.StreamConfig {
+	o := b.options.of(loc.topic)
 	c := jetstream.StreamConfig{
-		Name:              p.stream,
-		Description:       "topic " + p.topic + " of an event bus",
-		Subjects:          []string{p.subject},
+		Name:              loc.stream,
+		Description:       "topic " + loc.topic + " of an event bus",
+		Subjects:          []string{loc.subject},
 		Retention:         jetstream.LimitsPolicy,
 		Discard:           jetstream.DiscardNew,
 		MaxConsumers:      -1,
@@ -105,7 +105,7 @@ func (b *broker) wanted(p *place) jetstream.StreamConfig {
 	if b.options.MaxMessages > 0 {
 		c.MaxMsgs = b.options.MaxMessages
 	}
-	if p.shared() {
+	if loc.shared() {
 		c.Description = "topics of an event bus"
 		c.Subjects = []string{b.options.Namespace + ".>"}
 	}
@@ -171,27 +171,27 @@ func (d differences) String() string {
 
 // neverStored returns a message to the stream of p that the server always refuses, because
 // the message says that it is for a stream of another name.
-func neverStored(p *place) outgoing {
-	return outgoing{subject: p.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}
+func neverStored(loc *location) outgoing {
+	return outgoing{subject: loc.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}
 }
 
 // state returns the state of the stream of a topic. In a shared stream, Msgs is the number
 // of messages of this topic, and the other fields are about the whole stream. If the topic
 // does not exist, the error is ErrGone.
-func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, error) {
+func (b *Backend) state(ctx context.Context, loc *location) (jetstream.StreamState, error) {
 	var info jetstream.StreamInfo
-	if !p.shared() {
-		err := b.askIdle(ctx, "STREAM.INFO."+p.stream, &info)
+	if !loc.shared() {
+		err := b.askIdle(ctx, "STREAM.INFO."+loc.stream, &info)
 		return info.State, err
 	}
-	err := b.ask(ctx, "STREAM.INFO."+p.stream, map[string]string{"subjects_filter": p.subject}, &info)
-	if info.State.Msgs = info.State.Subjects[p.subject]; info.State.Msgs > 0 || err != nil {
+	err := b.ask(ctx, "STREAM.INFO."+loc.stream, map[string]string{"subjects_filter": loc.subject}, &info)
+	if info.State.Msgs = info.State.Subjects[loc.subject]; info.State.Msgs > 0 || err != nil {
 		return info.State, err
 	}
-	if _, declared, _ := settingsOf(p, info.Config); declared {
+	if _, declared, _ := settingsOf(loc, info.Config); declared {
 		return info.State, nil
 	}
-	groups, err := b.groups(ctx, p)
+	groups, err := b.groups(ctx, loc)
 	if err == nil && len(groups) == 0 {
 		err = fmt.Errorf("%w: the topic has no messages, groups or settings", backend.ErrGone)
 	}
@@ -200,7 +200,7 @@ func (b *broker) state(ctx context.Context, p *place) (jetstream.StreamState, er
 
 // askIdle is like ask, but uses the inbox of an idle requester, if there is one. So it costs
 // one message to the server in place of three.
-func (b *broker) askIdle(ctx context.Context, verb string, out any) (err error) {
+func (b *Backend) askIdle(ctx context.Context, verb string, out any) (err error) {
 	r, ok := b.requesters.TryGet()
 	if !ok {
 		return b.ask(ctx, verb, nil, out)
@@ -210,7 +210,7 @@ func (b *broker) askIdle(ctx context.Context, verb string, out any) (err error) 
 	r.begin(1)
 	r.out[0] = outgoing{subject: b.prefix + verb}
 	r.await(0)
-	r.exchange(ctx, conversation{patience: answer, got: func(_ int, m *natsgo.Msg, failure error) {
+	r.exchange(ctx, callOptions{silenceLimit: answerTimeout, onAnswer: func(_ int, m *natsgo.Msg, failure error) {
 		if err = failure; err == nil {
 			err = readAnswer(m, out)
 		}
