@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/lifecycle"
+	"github.com/stretchr/testify/require"
 )
 
 // ids returns the ids of the events of a page.
@@ -50,7 +49,7 @@ func TestBrowsing(t *testing.T) {
 		"thirty in a moment": func(i int) time.Duration { return time.Duration(i%30/29) * time.Second },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, m *meter) {
+			inBubble(t, func(t *testing.T, m *countingBackend) {
 				const n = 500
 				var want []string
 				for i := range n {
@@ -75,7 +74,7 @@ func TestBrowsing(t *testing.T) {
 // large the events are.
 func TestBrowsingLargeEvents(t *testing.T) {
 	for _, size := range []int{100 << 10, 1 << 20, 4 << 20} {
-		inBubble(t, func(t *testing.T, m *meter) {
+		inBubble(t, func(t *testing.T, m *countingBackend) {
 			n := (200 << 20) / size
 			body := make([]byte, size)
 			for i := range n {
@@ -92,7 +91,7 @@ func TestBrowsingLargeEvents(t *testing.T) {
 }
 
 func TestSince(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		for i := range 100 {
 			require.NoError(t, m.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: fmt.Sprint("e-", i)}}))
 			time.Sleep(time.Minute)
@@ -109,7 +108,7 @@ func TestSince(t *testing.T) {
 
 // A search finds twelve of many events, in steps of bounded size.
 func TestSearch(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		const n = 20_000
 		var want []string
 		for i := range n {
@@ -138,15 +137,15 @@ func TestSearch(t *testing.T) {
 // A request reads a bounded part of a topic that is as large as one likes.
 func TestARequestIsBounded(t *testing.T) {
 	const mostEvents, mostBytes, mostReads = 5000, 128 << 20, 151
-	for name, fill := range map[string]func(t *testing.T, m *meter){
-		"very many events": func(t *testing.T, m *meter) {
+	for name, fill := range map[string]func(t *testing.T, m *countingBackend){
+		"very many events": func(t *testing.T, m *countingBackend) {
 			for i := range 120 {
 				numbered(t, m, "orders", 500)
 				time.Sleep(time.Duration(i) * time.Second)
 			}
 		},
-		"a burst of one moment": func(t *testing.T, m *meter) { numbered(t, m, "orders", 30_000) },
-		"very large events": func(t *testing.T, m *meter) {
+		"a burst of one moment": func(t *testing.T, m *countingBackend) { numbered(t, m, "orders", 30_000) },
+		"very large events": func(t *testing.T, m *countingBackend) {
 			body := make([]byte, 4<<20) // the memory keeps a copy
 			for range 150 {
 				require.NoError(t, m.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: body}}))
@@ -155,7 +154,7 @@ func TestARequestIsBounded(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, m *meter) {
+			inBubble(t, func(t *testing.T, m *countingBackend) {
 				fill(t, m)
 				v := visit(t, m, console.Options{})
 				v.page("")
@@ -180,8 +179,36 @@ func TestARequestIsBounded(t *testing.T) {
 	}
 }
 
+// The same pages on a file.
+func TestBolt(t *testing.T) {
+	b, err := bolt.Open(t.Context(), t.TempDir()+"/events.db", bolt.Options{})
+	require.NoError(t, err)
+	defer b.Close()
+	attach(t, b, "orders", "billing")
+	numbered(t, b, "orders", 200)
+	bury(t, b, "orders.dlq", "e-1", map[string]string{"eventbus-dead-reason": "exhausted", "eventbus-dead-group": "billing"})
+	bus := openBus(t, b, eventbus.Options{})
+	scheduleEvents(t, bus, "orders", 0, 30)
+	require.NoError(t, bus.Recur(t.Context(), eventbus.Recurring{ID: "nightly", Topic: "orders", Cron: "@daily"}))
+	end(t, bus)
+	note(t, b, lifecycle.Record{State: lifecycle.Retried, Group: "billing", ID: "e-1", Attempt: 1, Error: "no answer"})
+	v := visit(t, b, console.Options{})
+	p := v.page("schedule?topic=orders")
+	require.Equal(t, "30", p.figure("Events that wait"))
+	require.Equal(t, "e-29", p.cells("Scheduled events")[0]["Id"])
+	require.Contains(t, v.page(p.link(p.cells("Scheduled events")[0]["Due"])).text, "Id e-29")
+	require.Equal(t, "@daily", p.cells("Recurring events")[0]["Schedule"])
+	require.Equal(t, "no answer", v.page("lifecycle?topic=orders").cells("Lifecycle records")[0]["Error or reason"])
+	require.Equal(t, "e-1", v.page("group?topic=orders&name=billing").cells("Events that wait")[0]["Event"])
+	require.Equal(t, "200", v.page("").cells("Groups")[0]["Lag"])
+	require.Equal(t, "1", v.page("").cells("Groups")[0]["Dead letters"])
+	require.Len(t, walk(v, "topic?name=orders", "Older events"), 200)
+	require.Len(t, walk(v, "topic?name=orders&key=key3", "Continue the search"), 29)
+	require.Len(t, v.page("letters?topic=orders.dlq").cells("Classes"), 1)
+}
+
 func TestAPayloadIsCut(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		for _, payload := range []string{strings.Repeat("<b>&", 1<<18), strings.Repeat("\x00\xff", 1<<18), "[" + strings.Repeat("1,", 1<<18) + "1]", strings.Repeat("[", 9000) + strings.Repeat("]", 9000)} {
 			headers := backend.Headers{}
 			for i := range 400 {
@@ -203,32 +230,4 @@ func TestAPayloadIsCut(t *testing.T) {
 			}
 		}
 	})
-}
-
-// The same pages on a file.
-func TestBolt(t *testing.T) {
-	b, err := bolt.Open(t.Context(), t.TempDir()+"/events.db", bolt.Options{})
-	require.NoError(t, err)
-	defer b.Close()
-	attach(t, b, "orders", "billing")
-	numbered(t, b, "orders", 200)
-	bury(t, b, "orders.dlq", "e-1", map[string]string{"eventbus-dead-reason": "exhausted", "eventbus-dead-group": "billing"})
-	bus := openBus(t, b, eventbus.Options{})
-	scheduleScan(t, bus, "orders", 0, 30)
-	require.NoError(t, bus.Recur(t.Context(), eventbus.Recurring{ID: "nightly", Topic: "orders", Cron: "@daily"}))
-	end(t, bus)
-	note(t, b, lifecycle.Record{State: lifecycle.Retried, Group: "billing", ID: "e-1", Attempt: 1, Error: "no answer"})
-	v := visit(t, b, console.Options{})
-	p := v.page("schedule?topic=orders")
-	require.Equal(t, "30", p.figure("Events that wait"))
-	require.Equal(t, "e-29", p.cells("Scheduled events")[0]["Id"])
-	require.Contains(t, v.page(p.link(p.cells("Scheduled events")[0]["Due"])).text, "Id e-29")
-	require.Equal(t, "@daily", p.cells("Recurring events")[0]["Schedule"])
-	require.Equal(t, "no answer", v.page("lifecycle?topic=orders").cells("Lifecycle records")[0]["Error or reason"])
-	require.Equal(t, "e-1", v.page("group?topic=orders&name=billing").cells("Events that wait")[0]["Event"])
-	require.Equal(t, "200", v.page("").cells("Groups")[0]["Lag"])
-	require.Equal(t, "1", v.page("").cells("Groups")[0]["Dead letters"])
-	require.Len(t, walk(v, "topic?name=orders", "Older events"), 200)
-	require.Len(t, walk(v, "topic?name=orders&key=key3", "Continue the search"), 29)
-	require.Len(t, v.page("letters?topic=orders.dlq").cells("Classes"), 1)
 }

@@ -38,7 +38,7 @@ func (knowsLittle) ResetGroup(context.Context, string, string, backend.Start) er
 }
 
 // A panicking backend has a driver with a mistake.
-type panicking struct{ *meter }
+type panicking struct{ *countingBackend }
 
 func (panicking) Stats(context.Context, string, string) (backend.Stats, error) { panic("a mistake") }
 
@@ -50,7 +50,7 @@ func (panicking) Now(context.Context, string) (time.Time, error) { panic("a mist
 
 // A mistake of a driver does not end the program.
 func TestADriverPanics(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		v := visit(t, panicking{m}, console.Options{})
 		require.Equal(t, "unknown", v.page("").cells("Groups")[0]["Lag"])
@@ -65,7 +65,7 @@ func TestADriverPanics(t *testing.T) {
 }
 
 func TestOnlyReadingIsAllowed(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		v := visit(t, m, console.Options{})
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace, "PROPFIND"} {
 			w := v.ask(httptest.NewRequestWithContext(t.Context(), method, "/", http.NoBody))
@@ -82,7 +82,7 @@ func TestOnlyReadingIsAllowed(t *testing.T) {
 
 // Each answer has the headers that protect it, whatever it is.
 func TestHeaders(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		v := visit(t, m, console.Options{})
 		for _, url := range []string{"", "group?topic=orders&name=billing", "topic?name=orders", "letters?topic=orders.dlq", "schedule?topic=orders", "lifecycle?topic=orders", "processes", "nowhere", "topic", "assets/console.js", "assets/console.css", "assets/", "?" + strings.Repeat("a", 9000)} {
@@ -99,7 +99,7 @@ func TestHeaders(t *testing.T) {
 
 // A browser may keep the assets, because their URLs are the same in each process.
 func TestAssets(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		want := visit(t, m, console.Options{}).page("").all("script")[0].attrs["src"]
 		for range 10 {
 			require.Equal(t, want, visit(t, m, console.Options{}).page("").all("script")[0].attrs["src"])
@@ -112,7 +112,7 @@ func TestAssets(t *testing.T) {
 
 // The policy of the pages allows nothing inside a page, and the pages need nothing.
 func TestNothingIsInline(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		v := change(t, m, console.Options{})
 		v.submit(v.letter("orders.dlq", 0), "redrive")
@@ -138,7 +138,7 @@ func TestNothingIsInline(t *testing.T) {
 
 // A foreign page lets its own name point to this machine.
 func TestHosts(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		v := visit(t, m, console.Options{Hosts: []string{"localhost", "127.0.0.1", "::1", "Bus.Example.com"}})
 		for host, ok := range map[string]bool{
 			"localhost": true, "LOCALHOST:8080": true, "127.0.0.1:8080": true, "[::1]:8080": true, "::1": true, "bus.example.com.": true,
@@ -158,7 +158,7 @@ func TestHosts(t *testing.T) {
 }
 
 func TestPathsAreExact(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		v := visit(t, m, console.Options{})
 		for _, path := range []string{

@@ -22,36 +22,36 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// A liar lists a topic and a group of any name, as a broker may that other programs use.
-type liar struct {
-	*meter
+// A lyingBackend lists a topic and a group of any name, as a broker may that other programs use.
+type lyingBackend struct {
+	*countingBackend
 	name string
 }
 
-func (l liar) Topics(ctx context.Context) ([]string, error) {
-	all, err := l.meter.Topics(ctx)
+func (l lyingBackend) Topics(ctx context.Context) ([]string, error) {
+	all, err := l.countingBackend.Topics(ctx)
 	return append(all, l.name), err
 }
 
-func (l liar) Groups(ctx context.Context, topic string) ([]string, error) {
+func (l lyingBackend) Groups(ctx context.Context, topic string) ([]string, error) {
 	if topic == l.name {
 		return []string{l.name}, nil
 	}
-	return l.meter.Groups(ctx, topic)
+	return l.countingBackend.Groups(ctx, topic)
 }
 
-func (l liar) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
+func (l lyingBackend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	if topic == l.name {
 		return backend.Stats{Lag: 1}, nil
 	}
-	return l.meter.Stats(ctx, topic, group)
+	return l.countingBackend.Stats(ctx, topic, group)
 }
 
-func (l liar) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
+func (l lyingBackend) Paused(ctx context.Context, topic, group string) (backend.Pause, error) {
 	if topic == l.name {
 		return backend.Pause{Since: time.Now(), By: l.name, Why: l.name}, nil
 	}
-	return l.meter.Paused(ctx, topic, group)
+	return l.countingBackend.Paused(ctx, topic, group)
 }
 
 // skeleton returns the elements of a page with the names of their attributes, and the paths to
@@ -81,7 +81,7 @@ func skeleton(p page) (shape []string) {
 func shapes(t *testing.T, text string) (all [][]string) {
 	synctest.Test(t, func(t *testing.T) {
 		defer time.Sleep(5 * time.Minute)
-		m := newMeter(t)
+		m := newCountingBackend(t)
 		attach(t, m, "orders", "billing")
 		require.NoError(t, m.Publish(t.Context(), []*backend.Message{
 			{Topic: "orders", ID: text, Key: text, Payload: []byte("(" + text + ")"), Headers: backend.Headers{
@@ -99,7 +99,7 @@ func shapes(t *testing.T, text string) (all [][]string) {
 			}},
 		}))
 		hostileLater(t, m, text)
-		v := change(t, liar{m, "n" + text}, console.Options{
+		v := change(t, lyingBackend{m, "n" + text}, console.Options{
 			TraceURL: "https://tempo/{trace_id}",
 			Redact:   func(string, *eventbus.Event) {},
 			Who:      func(*http.Request) string { return text },
@@ -141,7 +141,7 @@ func shapes(t *testing.T, text string) (all [][]string) {
 
 // hostileLater stores records of schedules, lifecycle records and notes of members, with this text in
 // each place.
-func hostileLater(t *testing.T, m *meter, text string) {
+func hostileLater(t *testing.T, m *countingBackend, text string) {
 	record, err := json.Marshal(map[string]any{
 		"state": text, "group": text, "id": text, "type": text, "reason": text, "error": text, "error_class": text, "attempt": 1, "time": time.Now(),
 	})

@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/lifecycle"
+	"github.com/stretchr/testify/require"
 )
 
 // A long job shows its progress, and stops when somebody stops it. The letters that it has not
@@ -21,10 +22,10 @@ import (
 func TestStop(t *testing.T) {
 	for _, verb := range []string{"redrive", "discard"} {
 		t.Run(verb, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, m *meter) {
+			inBubble(t, func(t *testing.T, m *countingBackend) {
 				attach(t, m, "orders", "billing")
 				letters(t, m, 300)
-				var log recordTail
+				var log logBuffer
 				h := change(t, m, console.Options{Logger: log.logger(), Who: func(*http.Request) string { return "ann" }})
 				ask := h.submit(h.open("letters?topic=orders.dlq"), verb)
 				p := h.submit(ask, "confirm", "rate", "10")
@@ -55,7 +56,7 @@ func TestStop(t *testing.T) {
 
 // One job at a time changes the letters of a topic. Other topics, and single letters, do not wait.
 func TestOneJobForATopic(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		letters(t, m, 300)
 		bury(t, m, "logs.dlq", "y", map[string]string{letter.Reason: "exhausted", letter.Group: "billing", letter.Topic: "orders"})
@@ -79,7 +80,7 @@ func TestOneJobForATopic(t *testing.T) {
 
 // At most eight changes run at once.
 func TestJobsAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		h := change(t, m, console.Options{})
 		var first page
@@ -112,10 +113,10 @@ func TestJobsAreBounded(t *testing.T) {
 func TestJobThroughAnOutage(t *testing.T) {
 	for _, verb := range []string{"redrive", "discard"} {
 		t.Run(verb, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, m *meter) {
+			inBubble(t, func(t *testing.T, m *countingBackend) {
 				attach(t, m, "orders", "billing")
 				letters(t, m, 300)
-				var log recordTail
+				var log logBuffer
 				h := change(t, m, console.Options{Logger: log.logger()})
 				start := func() page {
 					return h.submit(h.submit(h.open("letters?topic=orders.dlq"), verb), "confirm", "rate", "100")
@@ -144,7 +145,7 @@ func TestJobThroughAnOutage(t *testing.T) {
 
 // An error that does not pass ends a job at once.
 func TestJobFailsForGood(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		letters(t, m, 300)
 		h := change(t, m, console.Options{})
@@ -160,7 +161,7 @@ func TestJobFailsForGood(t *testing.T) {
 
 // A job ends after twelve hours.
 func TestJobTakesTooLong(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		letters(t, m, 300)
 		h := change(t, m, console.Options{})
@@ -175,12 +176,12 @@ func TestJobTakesTooLong(t *testing.T) {
 }
 
 // A removing backend panics when it removes.
-type removing struct{ *meter }
+type removing struct{ *countingBackend }
 
 func (removing) Remove(context.Context, string, []string) error { panic("a mistake") }
 
 func TestJobSurvivesAPanic(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		letters(t, m, 1)
 		h := change(t, removing{m}, console.Options{})
 		p := h.submit(h.submit(h.open("letters?topic=orders.dlq"), "discard"), "confirm")
@@ -190,7 +191,7 @@ func TestJobSurvivesAPanic(t *testing.T) {
 
 // A redrive leaves letters whose events would loop, or whose group is gone, and says so.
 func TestRedriveSaysWhatItLeaves(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		letters(t, m, 1)
 		for id, why := range map[string]map[string]string{"loop": {letter.Redriven: "3", letter.Group: "billing"}, "gone": {letter.Group: "nobody"}} {
@@ -215,11 +216,11 @@ func TestRedriveSaysWhatItLeaves(t *testing.T) {
 // The log has the visitor, the action, the number of letters and the result of a change. It has no payload
 // and no value of a header.
 func TestLog(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		letters(t, m, 5)
 		time.Sleep(time.Second)
-		var log recordTail
+		var log logBuffer
 		h := change(t, m, console.Options{Logger: log.logger(), Who: func(*http.Request) string { return strings.Repeat("ann ", 100) }})
 		h.submit(h.submit(h.open("letters?topic=orders.dlq&group=billing"), "discard"), "confirm")
 		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
@@ -249,7 +250,7 @@ func TestLog(t *testing.T) {
 func TestJobEndsWithTheBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer time.Sleep(5 * time.Minute)
-		m := newMeter(t)
+		m := newCountingBackend(t)
 		attach(t, m, "orders", "billing")
 		letters(t, m, 300)
 		h := change(t, m, console.Options{})
@@ -260,14 +261,14 @@ func TestJobEndsWithTheBackend(t *testing.T) {
 	})
 }
 
-// A forgetful backend has another time in which it knows an event again.
-type forgetful struct {
-	*meter
+// A shortWindowBackend backend has another time in which it knows an event again.
+type shortWindowBackend struct {
+	*countingBackend
 	once time.Duration
 }
 
-func (f forgetful) Limits() backend.Limits {
-	l := f.meter.Limits()
+func (f shortWindowBackend) Limits() backend.Limits {
+	l := f.countingBackend.Limits()
 	l.OnceWindow = f.once
 	return l
 }
@@ -278,10 +279,142 @@ func TestConfirmNamesTheOnceWindow(t *testing.T) {
 		5 * time.Minute: "redrive them again within 5m0s, and no event is handled twice",
 		0:               "redrive them again, and up to 100 events may be handled twice.",
 	} {
-		inBubble(t, func(t *testing.T, m *meter) {
+		inBubble(t, func(t *testing.T, m *countingBackend) {
 			letters(t, m, 1)
-			ask := change(t, forgetful{m, once}, console.Options{}).open("confirm?verb=redrive&topic=orders.dlq")
+			ask := change(t, shortWindowBackend{m, once}, console.Options{}).open("confirm?verb=redrive&topic=orders.dlq")
 			require.Contains(t, ask.text, want)
 		})
+	}
+}
+
+// A hanging backend does not answer calls with one name, until their context ends. It stores events
+// before it hangs, so that their outcome is not known, and removes nothing.
+type hanging struct {
+	*countingBackend
+	call atomic.Pointer[string]
+}
+
+func (h *hanging) hang(ctx context.Context, call string, err error) error {
+	if name := h.call.Load(); name == nil || *name != call {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hanging) Publish(ctx context.Context, ms []*backend.Message) error {
+	return h.hang(ctx, "publish", h.countingBackend.Publish(ctx, ms))
+}
+
+func (h *hanging) Remove(ctx context.Context, topic string, positions []string) error {
+	if err := h.hang(ctx, "remove", nil); err != nil {
+		return err
+	}
+	return h.countingBackend.Remove(ctx, topic, positions)
+}
+
+func (h *hanging) Groups(ctx context.Context, topic string) ([]string, error) {
+	groups, err := h.countingBackend.Groups(ctx, topic)
+	return groups, h.hang(ctx, "groups", err)
+}
+
+func (h *hanging) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
+	ms, err := h.countingBackend.Read(ctx, topic, from, most)
+	return ms, h.hang(ctx, "read", err)
+}
+
+// A slow backend takes a while for each page of events.
+type slow struct {
+	*countingBackend
+	page time.Duration
+}
+
+func (s *slow) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
+	select {
+	case <-time.After(s.page):
+		return s.countingBackend.Read(ctx, topic, from, most)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A request of a slow backend ends with the events that were read in its time, and is continued.
+func TestReadingASlowBackend(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		numbered(t, m, "orders", 3000)
+		v := visit(t, &slow{m, 1900 * time.Millisecond}, console.Options{})
+		began := time.Now()
+		p := v.page("topic?name=orders&key=key3&type=type0")
+		require.Less(t, time.Since(began), 8*time.Second)
+		require.NotEmpty(t, p.link("Continue the search"))
+		var got []string
+		for i := 3; i < 3000; i += 21 {
+			got = append(got, fmt.Sprint("e-", i))
+		}
+		require.Equal(t, got, walk(v, "topic?name=orders&key=key3&type=type0", "Continue the search"))
+	})
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		numbered(t, m, "orders", 100)
+		v := visit(t, &slow{m, 3500 * time.Millisecond}, console.Options{Timeout: 4 * time.Second})
+		require.Equal(t, "e-0", v.page("topic?name=orders&order=oldest").ids()[0])
+		require.Len(t, walk(v, "topic?name=orders&order=oldest", "Newer events"), 100)
+	})
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		for i := range 400 {
+			note(t, m, lifecycle.Record{State: lifecycle.Completed, Group: "g", ID: fmt.Sprint("e-", i)})
+			time.Sleep(10 * time.Millisecond)
+		}
+		for page := 100 * time.Millisecond; page < 2*time.Second; page += 100 * time.Millisecond {
+			_, body := visit(t, &slow{m, page}, console.Options{}).answer("lifecycle?topic=orders")
+			require.NotContains(t, body, "There are no records", "%v for a page", page)
+		}
+	})
+}
+
+// A call that hangs counts as a broker that is away: the change goes on when calls return again, and
+// stores no event twice.
+func TestJobThroughACallThatHangs(t *testing.T) {
+	for verb, calls := range map[string][]string{"redrive": {"read", "groups", "publish", "remove"}, "discard": {"read", "remove"}} {
+		for _, call := range calls {
+			for _, ends := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %s, ends %v", verb, call, ends), func(t *testing.T) {
+					inBubble(t, func(t *testing.T, m *countingBackend) { throughAHang(t, m, verb, call, ends) })
+				})
+			}
+		}
+	}
+}
+
+func throughAHang(t *testing.T, m *countingBackend, verb, call string, ends bool) {
+	attach(t, m, "orders", "billing")
+	letters(t, m, 300)
+	b := &hanging{countingBackend: m}
+	h := change(t, b, console.Options{})
+	ask := h.submit(h.open("letters?topic=orders.dlq"), verb)
+	b.call.Store(&call)
+	h.submit(ask, "confirm")
+	if ends {
+		time.Sleep(15 * time.Second)
+		b.call.Store(nil)
+	}
+	time.Sleep(3 * time.Minute)
+	b.call.Store(nil)
+	row := h.open("jobs").cells("Changes")[0]
+	if !ends {
+		require.Equal(t, "failed", row["State"], "a job does not keep its place for hours")
+		return
+	}
+	require.Equal(t, "done", row["State"])
+	require.Empty(t, ids(t, m, "orders.dlq"))
+	if verb == "redrive" {
+		ms, err := backend.Read(t.Context(), m, "orders", backend.StartEarliest, 1000)
+		require.NoError(t, err)
+		got := map[string]int{}
+		for i := range ms {
+			letter.Restore(&ms[i])
+			got[ms[i].ID]++
+		}
+		require.Len(t, ms, 300)
+		require.Len(t, got, 300, "no event is stored twice")
 	}
 }

@@ -10,13 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/lifecycle"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/stretchr/testify/require"
 )
 
 // note stores lifecycle records about events of orders.
@@ -33,7 +32,7 @@ func note(t testing.TB, b backend.Backend, records ...lifecycle.Record) {
 
 // The steps of real events are shown, the newest first. New ones come with the live part of the page.
 func TestLifecycle(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		v := visit(t, m, console.Options{})
 		require.Contains(t, v.page("lifecycle?topic=orders").text, "There are no records about events of this topic. A program writes them with package lifecycle")
 
@@ -99,7 +98,7 @@ func TestLifecycle(t *testing.T) {
 
 // Without records the page says which facts about retries are unknown.
 func TestRetriesWithoutRecords(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		v := visit(t, m, console.Options{})
 		v.page("")
@@ -114,7 +113,7 @@ func TestRetriesWithoutRecords(t *testing.T) {
 
 // An event waits until a record says otherwise. The record of the failed run may come late.
 func TestWhichEventsWait(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "g")
 		retried := func(id string, after time.Duration) lifecycle.Record {
 			return lifecycle.Record{State: lifecycle.Retried, Group: "g", ID: id, Attempt: 1, DelayMicros: after.Microseconds(), Error: "e"}
@@ -141,7 +140,7 @@ func TestWhichEventsWait(t *testing.T) {
 
 // A page looks at the newest records only, and reads each once while somebody looks.
 func TestRecordsAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		for i := range 3000 {
 			note(t, m, lifecycle.Record{State: lifecycle.Completed, Group: fmt.Sprint("g", i%2), ID: fmt.Sprint("e-", i)})
 			time.Sleep(100 * time.Millisecond)
@@ -173,7 +172,7 @@ func TestRecordsAreBounded(t *testing.T) {
 
 // Damaged and hidden records take a line, other events of the topic take none.
 func TestUnclearRecords(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		store(t, m, "orders.lifecycle", eventbus.Event{Type: lifecycle.Type, Payload: []byte("{")})
 		store(t, m, "orders.lifecycle", eventbus.Event{Type: "mine", Payload: []byte("{}")})
 		note(t, m, lifecycle.Record{State: lifecycle.Failed, Group: "g", ID: "e-1", Error: "card 4111"}, lifecycle.Record{
@@ -203,48 +202,9 @@ func TestUnclearRecords(t *testing.T) {
 	})
 }
 
-// The group page names the owners of partitions, and learns who lives while somebody looks.
-func TestOwners(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
-		o := eventbus.Options{Topics: map[string]eventbus.TopicOptions{"parts": {Partitions: 4}}}
-		one, two := openBus(t, m, o), openBus(t, m, o)
-		none := func(context.Context, *eventbus.Delivery) error { return nil }
-		for _, bus := range []*eventbus.Bus{one, two} {
-			_, err := bus.Subscribe(t.Context(), "parts", eventbus.SubscribeOptions{Group: "g"}, none)
-			require.NoError(t, err)
-		}
-		_, err := one.Subscribe(t.Context(), "parts", eventbus.SubscribeOptions{Group: "other"}, none)
-		require.NoError(t, err)
-		time.Sleep(20 * time.Second)
-		v := visit(t, m, console.Options{})
-		states := func() (all []string) {
-			for _, row := range v.page("group?topic=parts&name=g").cells("Members and their partitions") {
-				all = append(all, row["State"]+" "+row["Owns"])
-			}
-			time.Sleep(3 * time.Second)
-			return all
-		}
-		require.Equal(t, []string{"not known yet 2", "not known yet 2"}, states())
-		require.Equal(t, []string{"lives 2", "lives 2"}, states())
-		rows := v.page("group?topic=parts&name=g").cells("Members and their partitions")
-		require.NotEmpty(t, rows[0]["Member"])
-		owned := strings.Split(rows[0]["Partitions"]+","+rows[1]["Partitions"], ",")
-		require.NotEmpty(t, owned)
-		end(t, two)
-		time.Sleep(10 * time.Second)
-		require.Equal(t, []string{"lives 4"}, states())
-		require.NoError(t, m.Publish(t.Context(), []*backend.Message{{Topic: "parts.partitions.members", Payload: []byte(`{"member":"x","name":"frozen@host","group":"g","owned":"9,11-13"}`)}}))
-		time.Sleep(time.Second)
-		require.Contains(t, states(), "not known yet 4")
-		end(t, one)
-		time.Sleep(3 * time.Second)
-		require.Contains(t, states(), "free 4")
-	})
-}
-
 // The knowledge about topics is bounded, and forgotten when nobody looks.
 func TestManyTopicsAreLookedAt(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		v := visit(t, m, console.Options{})
 		for round := range 2 {
 			for i := range 30 {

@@ -17,13 +17,13 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// A mortal is the backend of a process that may die. Then nothing is removed any more.
-type mortal struct {
+// A removalBackend is the backend of a process that may die. Then nothing is removed any more.
+type removalBackend struct {
 	stays
 	dead atomic.Bool
 }
 
-func (m *mortal) Remove(ctx context.Context, topic string, positions []string) error {
+func (m *removalBackend) Remove(ctx context.Context, topic string, positions []string) error {
 	if m.dead.Load() {
 		return backend.ErrUnavailable
 	}
@@ -39,7 +39,7 @@ func announced(t *testing.T, b backend.Backend, name, topic string, o eventbus.S
 
 func announcedWith(t *testing.T, b backend.Backend, name, topic string, o eventbus.SubscribeOptions, h eventbus.Handler) (stop, fall func()) {
 	t.Helper()
-	own := &mortal{stays: stays{b}}
+	own := &removalBackend{stays: stays{b}}
 	bus := openBus(t, own, eventbus.Options{})
 	o.Group = "billing"
 	_, err := bus.Subscribe(t.Context(), topic, o, h)
@@ -62,7 +62,7 @@ func announcedWith(t *testing.T, b backend.Backend, name, topic string, o eventb
 // The pages show the processes that announce themselves, the settings in force of a group, and where
 // members disagree.
 func TestProcesses(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		v := visit(t, m, console.Options{})
 		require.Contains(t, v.page("processes").text, "No process announces itself. A program does so with package presence")
@@ -125,7 +125,7 @@ func TestProcesses(t *testing.T) {
 // A group names the events that fail in its members, with their errors, and leads to them. A reset begins
 // after such an event.
 func TestFailingEventsAreNamed(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		v := visit(t, m, console.Options{Allow: everything})
 		o := eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: -1, Initial: time.Minute}}
 		_, fall := announcedWith(t, m, "a", "orders", o, func(_ context.Context, d *eventbus.Delivery) error {
@@ -164,7 +164,7 @@ func TestFailingEventsAreNamed(t *testing.T) {
 
 // A group shows at most fifty events that fail, the next attempts, and says how many more there are.
 func TestManyFailingEvents(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		shop := openBus(t, stays{m}, eventbus.Options{})
 		for i := range 11 {

@@ -62,7 +62,7 @@ func (p page) figure(label string) string {
 }
 
 // schedule schedules events with the numbers from first up to n, each an hour after the one before.
-func scheduleScan(t testing.TB, bus *eventbus.Bus, topic string, first, n int) {
+func scheduleEvents(t testing.TB, bus *eventbus.Bus, topic string, first, n int) {
 	t.Helper()
 	for i := first; i < n; i++ {
 		require.NoError(t, bus.PublishIn(t.Context(), topic, time.Duration(n-i)*time.Hour, &eventbus.Event{
@@ -73,12 +73,12 @@ func scheduleScan(t testing.TB, bus *eventbus.Bus, topic string, first, n int) {
 
 // The events that wait are shown in the order of their times, without replaced, cancelled and published ones.
 func TestSchedule(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		bus := openMover(t, m, "reminders")
 		v := visit(t, m, console.Options{})
 		require.Contains(t, v.page("schedule?topic=reminders").text, "No event of this topic waits for its time.")
 
-		scheduleScan(t, bus, "reminders", 0, 30)
+		scheduleEvents(t, bus, "reminders", 0, 30)
 		require.NoError(t, bus.PublishIn(t.Context(), "reminders", 20*time.Minute, &eventbus.Event{ID: "e-0", Type: "earlier"}))
 		gone, err := bus.CancelScheduled(t.Context(), "reminders", "e-28")
 		require.NoError(t, err)
@@ -121,9 +121,9 @@ func TestSchedule(t *testing.T) {
 
 // While somebody looks, requests read new records only, and see each decision.
 func TestAScheduleIsFollowed(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		bus := openBus(t, m, eventbus.Options{})
-		scheduleScan(t, bus, "reminders", 0, 300)
+		scheduleEvents(t, bus, "reminders", 0, 300)
 		end(t, bus)
 		v := visit(t, m, console.Options{})
 		require.Equal(t, "300", v.page("schedule?topic=reminders").figure("Events that wait"))
@@ -151,7 +151,7 @@ func TestAScheduleIsFollowed(t *testing.T) {
 
 // A long log is read in steps, and a very long one in part. The page says so.
 func TestALongSchedule(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		bus := openBus(t, m, eventbus.Options{})
 		v := visit(t, m, console.Options{})
 		read := func() string {
@@ -161,16 +161,16 @@ func TestALongSchedule(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			return p.figure("Events that wait") + strings.Repeat(" partly", strings.Count(p.text, "Other events may be due before these"))
 		}
-		scheduleScan(t, bus, "reminders", 0, 12_000)
+		scheduleEvents(t, bus, "reminders", 0, 12_000)
 		require.Equal(t, []string{"5\u202f000 or more partly", "10\u202f000 or more partly", "12\u202f000", "12\u202f000"}, []string{read(), read(), read(), read()})
-		scheduleScan(t, bus, "reminders", 12_000, 22_000)
+		scheduleEvents(t, bus, "reminders", 12_000, 22_000)
 		require.Equal(t, []string{"17\u202f000 or more partly", "20\u202f000 or more partly", "20\u202f000 or more partly"}, []string{read(), read(), read()})
 		end(t, bus)
 	})
 }
 
 func TestRecurring(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		bus := openMover(t, m, "reports")
 		for _, r := range []eventbus.Recurring{
 			{ID: "nightly", Cron: "0 3 * * *", Zone: "Europe/Berlin", Event: eventbus.Event{Type: "report.due", Key: "k"}},
@@ -216,7 +216,7 @@ func TestRecurring(t *testing.T) {
 
 // A secret of the events of a topic is not shown before they are published, nor in a partition.
 func TestRedactOfScheduledEvents(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		bus := openMover(t, m, "payments")
 		secret := eventbus.Event{ID: "card-4111", Type: "card-4111", Key: "card-4111", Headers: eventbus.Headers{{Name: "card", Value: "4111"}}, Payload: []byte(`"4111"`)}
 		require.NoError(t, bus.PublishIn(t.Context(), "payments", time.Hour, &secret))
@@ -253,7 +253,7 @@ func TestRedactOfScheduledEvents(t *testing.T) {
 
 // A backend that cannot be read, an outage and a refusal are told.
 func TestNoSchedule(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		code, body := visit(t, knowsLittle{}, console.Options{}).answer("schedule?topic=orders")
 		require.Equal(t, http.StatusNotImplemented, code)
 		require.Contains(t, parse(t, body).text, "This backend cannot do that.")

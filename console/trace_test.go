@@ -30,7 +30,7 @@ func TestTraceLink(t *testing.T) {
 		"another header":     {"trace", parent, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, m *meter) {
+			inBubble(t, func(t *testing.T, m *countingBackend) {
 				store(t, m, "orders", eventbus.Event{ID: "e-1", Headers: eventbus.Headers{{Name: row.header, Value: row.value}}})
 				for address, want := range map[string]string{"": "", "https://tempo/trace/{trace_id}?o={trace_id}": "https://tempo/trace/" + id + "?o=" + id} {
 					v := visit(t, m, console.Options{TraceURL: address})
@@ -51,7 +51,7 @@ func TestTraceLink(t *testing.T) {
 
 // The redacted header makes no link.
 func TestTraceLinkIsRedacted(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		store(t, m, "orders", eventbus.Event{ID: "e-1", Headers: eventbus.Headers{{Name: "traceparent", Value: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}})
 		v := visit(t, m, console.Options{TraceURL: "https://tempo/{trace_id}", Redact: func(_ string, e *eventbus.Event) { e.Headers = nil }})
 		list := v.page("topic?name=orders")

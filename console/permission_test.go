@@ -10,20 +10,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/stretchr/testify/require"
 )
 
 // Without Allow no page has a form that changes something, and no address takes one.
 func TestOnlyReadsByDefault(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		writer := change(t, m, console.Options{})
 		_, fields := writer.letter("orders.dlq", 0).form("redrive")
-		h := &hand{visitor: visit(t, m, console.Options{}), cookie: writer.cookie}
+		h := &operatorVisitor{visitor: visit(t, m, console.Options{}), cookie: writer.cookie}
 		for _, p := range []page{h.letter("orders.dlq", 0), h.open("letters?topic=orders.dlq"), h.open("group?topic=orders&name=billing"), h.open("")} {
 			for _, f := range p.all("form") {
 				require.Equal(t, "get", f.attrs["method"])
@@ -44,9 +44,9 @@ func TestOnlyReadsByDefault(t *testing.T) {
 
 // A visitor whom Allow refuses sees no button, and neither a page that asks nor a form does anything.
 func TestAllowRefuses(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
-		var log recordTail
+		var log logBuffer
 		var asked []console.Action
 		h := change(t, m, console.Options{
 			Logger: log.logger(),
@@ -100,7 +100,7 @@ func TestAllowRefuses(t *testing.T) {
 
 // Allow gets the filter of the letters, so that it can decide by the group.
 func TestAllowGetsTheFilter(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		var got console.Action
 		h := change(t, m, console.Options{Allow: func(_ *http.Request, a console.Action) error { got = a; return nil }})
@@ -113,11 +113,11 @@ func TestAllowGetsTheFilter(t *testing.T) {
 
 // A form counts only if a page of this handler has sent it, to this browser, not too long ago.
 func TestForeignForms(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		h := change(t, m, console.Options{})
 		_, good := h.letter("orders.dlq", 0).form("redrive")
-		other := &hand{visitor: h.visitor}
+		other := &operatorVisitor{visitor: h.visitor}
 		_, foreign := other.letter("orders.dlq", 0).form("redrive")
 		require.NotEqual(t, h.cookie, other.cookie)
 		restarted := change(t, m, console.Options{})
@@ -169,7 +169,7 @@ func TestForeignForms(t *testing.T) {
 
 // The cookie cannot be read by a script, and a foreign page cannot send it.
 func TestCookie(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		h := change(t, m, console.Options{})
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/letters?topic=orders.dlq", http.NoBody)
@@ -189,7 +189,7 @@ func TestCookie(t *testing.T) {
 
 // Only a form of bounded size is read.
 func TestOtherBodies(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		h := change(t, m, console.Options{})
 		_, good := h.letter("orders.dlq", 0).form("redrive")
@@ -227,7 +227,7 @@ func TestOtherBodies(t *testing.T) {
 
 // No GET changes anything, not even one with the fields of a form.
 func TestGetNeverWrites(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		h := change(t, m, console.Options{})
 		_, fields := h.letter("orders.dlq", 0).form("redrive")
@@ -257,7 +257,7 @@ func TestChangesBelowAPath(t *testing.T) {
 	letters(t, b, 1)
 	attach(t, b, "orders", "billing")
 	mux := http.NewServeMux()
-	mux.Handle("/ops/bus/", http.StripPrefix("/ops/bus", console.Handler(b, console.Options{Allow: everything, Logger: new(recordTail).logger()})))
+	mux.Handle("/ops/bus/", http.StripPrefix("/ops/bus", console.Handler(b, console.Options{Allow: everything, Logger: new(logBuffer).logger()})))
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	jar, err := cookiejar.New(nil)
@@ -267,7 +267,7 @@ func TestChangesBelowAPath(t *testing.T) {
 		answer, err := client.Get(server.URL + "/ops/bus/" + path)
 		require.NoError(t, err)
 		defer answer.Body.Close()
-		return parse(t, readAsset(t, answer))
+		return parse(t, responseBody(t, answer))
 	}
 	rows := get("topic?name=orders.dlq&order=oldest")
 	p := get(rows.link(rows.cells("Events of")[0]["Position"]))
@@ -282,7 +282,32 @@ func TestChangesBelowAPath(t *testing.T) {
 	require.NoError(t, err)
 	defer answer.Body.Close()
 	require.Equal(t, "/ops/bus/job", answer.Request.URL.Path)
-	require.Equal(t, "1 dead letter redriven", parse(t, readAsset(t, answer)).byID("result"))
+	require.Equal(t, "1 dead letter redriven", parse(t, responseBody(t, answer)).byID("result"))
 	require.Empty(t, ids(t, b, "orders.dlq"))
 	require.NotZero(t, eventbus.EventOf(last(t, b, "orders")).ID)
+}
+
+// A backend without a verb has no button, and the page says why.
+func TestButtonsOfABackendWithoutVerbs(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		shop(t, m)
+		h := change(t, lacking{m.Backend, m, m, m}, console.Options{})
+		p := h.open("group?topic=orders&name=billing")
+		require.False(t, p.has("pause"))
+		require.True(t, p.has("reset"))
+		require.Contains(t, p.text, "This backend cannot: pause, resume.")
+		p = h.open("letters?topic=orders.dlq")
+		require.False(t, p.has("discard"))
+		require.Contains(t, p.text, "This backend cannot: redrive, discard.")
+		code, _ := h.answer("confirm?verb=discard&topic=orders.dlq")
+		require.Equal(t, 501, code)
+	})
+}
+
+// A lacking backend can neither pause groups nor remove messages.
+type lacking struct {
+	backend.Backend
+	backend.Admin
+	backend.Statser
+	backend.Reader
 }

@@ -16,7 +16,7 @@ import (
 // A page can be used by keyboard and by a screen reader: it has landmarks, one heading of the first
 // level, names of fields, tables and links, and unique ids.
 func TestPagesAreAccessible(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		v := change(t, m, console.Options{})
 		list := v.page("topic?name=orders")

@@ -11,7 +11,7 @@ import (
 )
 
 // A keeper has the topics that were used last, and forgets each a minute after its last use.
-func TestKeeper(t *testing.T) {
+func TestStateCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newStateCache[int]()
 		count := func(topic string) (n int) {
@@ -42,7 +42,7 @@ func TestKeeper(t *testing.T) {
 }
 
 // One caller at a time uses a value, and a caller whose context ends does not wait.
-func TestKeeperTakesTurns(t *testing.T) {
+func TestStateCacheHasOneUserATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newStateCache[int]()
 		release := make(chan struct{})

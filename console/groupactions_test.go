@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
@@ -17,6 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/presence"
+	"github.com/stretchr/testify/require"
 )
 
 // failing fails the events with an ID.
@@ -46,7 +45,7 @@ func letterIn(t *testing.T, b backend.Backend, topic string) *deadletter.Letter 
 // An event that fails in a group is made a dead letter from the page of the group. The page that asks
 // shows it first, and the letter goes where the members send theirs.
 func TestBuryAFailingEvent(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		stop, _ := announcedWith(t, m, "a", "orders", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: -1, Initial: time.Minute, Max: time.Minute}, DeadLetter: "failed"}, failing("e-2"))
 		defer stop()
 		numbered(t, m, "orders", 5)
@@ -89,7 +88,7 @@ func TestBuryAFailingEvent(t *testing.T) {
 
 // An event of a partition is named by its partition, and has the rules of the whole topic.
 func TestBuryInAPartition(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		require.NoError(t, partition.Agree(t.Context(), m, "parts", 3))
 		inner := partition.Topic("parts", 1)
 		src := attach(t, m, inner, "g")
@@ -130,7 +129,7 @@ func TestBuryInAPartition(t *testing.T) {
 
 // A visitor that may not bury sees no link, also if Redact hides the events.
 func TestBuryIsNotOffered(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		stop, _ := announcedWith(t, m, "a", "orders", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: -1, Initial: time.Minute, Max: time.Minute}}, failing("e-2"))
 		defer stop()
 		numbered(t, m, "orders", 5)
@@ -156,7 +155,7 @@ func TestBuryIsNotOffered(t *testing.T) {
 
 // A topic that no group reads is deleted from its page. Others have no button, and are refused.
 func TestDeleteATopic(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		numbered(t, m, "audit", 3)
 		h := change(t, m, console.Options{})
@@ -195,7 +194,7 @@ func TestDeleteATopic(t *testing.T) {
 
 // A page that asks before a reset says how many events come, and refuses a place that is none.
 func TestAskBeforeAReset(t *testing.T) {
-	inBubble(t, func(t *testing.T, m *meter) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		numbered(t, m, "orders", 3)
 		h := change(t, m, console.Options{})
@@ -207,5 +206,150 @@ func TestAskBeforeAReset(t *testing.T) {
 		require.Equal(t, "5 000 or more", ask("30s ago").byID("comes"))
 		code, body := h.answer("confirm?verb=reset&topic=orders&name=billing&to=after+banana")
 		require.Equal(t, 400, code, body)
+	})
+}
+
+func TestChangeAGroup(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		shop(t, m)
+		h := change(t, m, console.Options{})
+		at := "group?topic=orders&name=billing"
+		p := h.submit(h.open(at), "pause", "why", "the bank is closed", "until", "2h")
+		require.Contains(t, p.byID("result"), "group billing of orders is paused until "+time.Now().UTC().Add(2*time.Hour).Format("2006-01-02 15:04"))
+		pause, err := m.Paused(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Equal(t, "the bank is closed", pause.Why)
+		require.Equal(t, "192.0.2.1", pause.By)
+		h.submit(h.open(at), "resume")
+		pause, err = m.Paused(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Zero(t, pause)
+
+		ask := h.submit(h.open(at), "reset", "to", "latest")
+		require.Equal(t, "60 unsettled events", ask.byID("found"))
+		stats, err := m.Stats(t.Context(), "orders", "billing")
+		require.NoError(t, err)
+		require.Equal(t, int64(2), stats.InFlight, "nothing is changed yet")
+		p = h.submit(ask, "confirm")
+		require.Equal(t, "group billing of orders begins again at latest, and has 0 unsettled events", p.byID("result"))
+
+		ask = h.submit(h.open(at), "delete-group")
+		groups, err := m.Groups(t.Context(), "orders")
+		require.NoError(t, err)
+		require.Equal(t, []string{"audit", "billing"}, groups, "nothing is changed yet")
+		p = h.submit(ask, "confirm")
+		require.Equal(t, "group billing of orders is deleted", p.byID("result"))
+		groups, err = m.Groups(t.Context(), "orders")
+		require.NoError(t, err)
+		require.Equal(t, []string{"audit"}, groups)
+	})
+}
+
+// A time ago means the time before which the page has asked.
+func TestResetToATime(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		attach(t, m, "orders", "billing")
+		numbered(t, m, "orders", 5)
+		time.Sleep(time.Hour)
+		numbered(t, m, "orders", 3)
+		h := change(t, m, console.Options{})
+		ask := h.submit(h.open("group?topic=orders&name=billing"), "reset", "to", "30m ago")
+		time.Sleep(29*time.Minute + time.Hour)
+		require.Contains(t, h.submit(ask, "confirm").byID("result"), "has 3 unsettled events")
+	})
+}
+
+// A change of a group of a topic with partitions is one in each of them, like the commands.
+func TestChangeAGroupWithPartitions(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		shop(t, m)
+		require.NoError(t, partition.Agree(t.Context(), m, "parts", 3))
+		h := change(t, m, console.Options{})
+		at := "group?topic=parts&name=g"
+		p := h.submit(h.open(at), "pause", "why", "a test")
+		require.Equal(t, "group g of parts is paused until somebody resumes it, in 3 partitions, and has 6 unsettled events", p.byID("result"))
+		for i := range 3 {
+			pause, err := m.Paused(t.Context(), partition.Topic("parts", i), "g")
+			require.NoError(t, err)
+			require.Equal(t, "a test", pause.Why)
+		}
+		h.submit(h.open(at), "resume")
+		ask := h.submit(h.open(at), "reset", "to", "latest")
+		require.Contains(t, ask.byID("ask"), "6 unsettled events in 3 partitions")
+		require.Contains(t, h.submit(ask, "confirm").byID("result"), "has 0 unsettled events")
+		for url, want := range map[string]string{
+			"confirm?verb=reset&topic=parts&name=g&to=7":     "each has positions of its own",
+			"confirm?verb=delete-group&topic=parts&name=g":   "whose owners rest on the group",
+			"confirm?verb=reset&topic=orders&name=nobody":    "the place is empty",
+			"confirm?verb=reset&topic=orders&name=x&to=late": "did you mean",
+		} {
+			code, body := h.answer(url)
+			require.Equal(t, 400, code, url)
+			require.Contains(t, parse(t, body).text, want)
+		}
+	})
+}
+
+// The inner topics of a topic with partitions are no way around its rules, nor around Allow.
+func TestGroupsOfInnerTopicsAreNotChanged(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		require.NoError(t, partition.Agree(t.Context(), m, "parts", 2))
+		attach(t, m, "other.partition-0", "g")
+		h := change(t, m, console.Options{})
+		_, fields := h.open("confirm?verb=delete-group&topic=other.partition-0&name=g").form("confirm")
+		for _, topic := range []string{partition.Topic("parts", 0), partition.OwnersTopic("parts"), partition.MembersTopic("parts")} {
+			attach(t, m, topic, "g")
+			numbered(t, m, topic, 1)
+			for _, verb := range []string{"delete-group", "reset", "pause"} {
+				if verb != "pause" {
+					code, body := h.answer("confirm?to=latest&name=g&verb=" + verb + "&topic=" + topic)
+					require.Equal(t, 400, code)
+					require.Contains(t, parse(t, body).text, "change the group there")
+				}
+				fields.Set("topic", topic)
+				fields.Set("verb", verb)
+				fields.Set("to", "latest")
+				w := h.send(h.post(fields))
+				require.Contains(t, h.open(w.Header().Get("Location")).text, "change the group there", "%s of %s", verb, topic)
+			}
+			stats, err := m.Stats(t.Context(), topic, "g")
+			require.NoError(t, err)
+			require.Equal(t, int64(1), stats.Lag)
+			pause, err := m.Paused(t.Context(), topic, "g")
+			require.NoError(t, err)
+			require.Zero(t, pause)
+		}
+		fields.Set("topic", "other.partition-0")
+		fields.Set("verb", "delete-group")
+		w := h.send(h.post(fields))
+		require.Contains(t, h.open(w.Header().Get("Location")).byID("result"), "is deleted", "the name alone makes no partition")
+	})
+}
+
+// A group has a button for the change that is possible, and the state of its pause in the overview.
+func TestPauseOrResume(t *testing.T) {
+	inBubble(t, func(t *testing.T, m *countingBackend) {
+		shop(t, m)
+		h := change(t, m, console.Options{})
+		at := "group?topic=orders&name=billing"
+		p := h.open(at)
+		require.True(t, p.has("pause"))
+		require.False(t, p.has("resume"))
+		h.submit(p, "pause", "why", "the bank is closed", "until", "2h")
+		p = h.open(at)
+		require.False(t, p.has("pause"))
+		require.True(t, p.has("resume"))
+		time.Sleep(15 * time.Second)
+		until := time.Now().UTC().Add(2*time.Hour - 15*time.Second).Format("2006-01-02 15:04:05")
+		require.Contains(t, h.open(at).text, ", until "+until)
+		for _, row := range h.open("").cells("Groups") {
+			if row["Group"] == "billing" {
+				require.Contains(t, row["Status"], "paused until "+until)
+				require.Contains(t, row["Status"], "by 192.0.2.1: the bank is closed")
+			}
+		}
+		parts := h.open("group?topic=parts&name=g")
+		require.True(t, parts.has("pause"))
+		require.True(t, parts.has("resume"), "some partitions may be paused")
 	})
 }
