@@ -1,6 +1,8 @@
 # `make` lists what there is. CI (.ci/run) calls the same targets.
 
 BACKENDS  = ./inmemory ./bolt ./redisstream ./nats
+COLUMNS   = bolt,inmemory,nats,nats-cluster,nats-failover,nats-lent,nats-stream,redis,redis-cluster
+RESULTS   = $(CURDIR)/.bin/conformance.results
 ALONE     = /redisstream$$\|/nats$$\|/conformance$$
 FUZZTIME ?= 30s
 SOAK     ?= 1000000
@@ -12,7 +14,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: bench-console help build release portable test lint fmt fuzz conformance versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover services nightly clean bench-replay bench-scaling console-shots
+.PHONY: bench-console help build release portable test lint fmt fuzz conformance conformance-report versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover services nightly clean bench-replay bench-scaling console-shots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,10 +31,11 @@ portable: ## vet all packages for windows and darwin
 	GOOS=windows go vet ./...
 	GOOS=darwin go vet ./...
 
-test: services ## run every test with the race detector, in random order, on real servers that it starts
+test: services ## run every test with the race detector, in random order, on real servers that it starts; keeps the conformance results for conformance-report
+	rm -f $(RESULTS)
 	go test -run '^TestLives$$' ./internal/ledger # it has no goroutines, so the race detector only makes it slow
-	EVENTBUS_LEDGER_LIVES=1000 $(REQUIRE) go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
-	$(REQUIRE) go test -race -shuffle=on -p 1 -parallel 16 -skip '^TestTeeth$$' $$(go list ./... | grep '$(ALONE)') # make conformance-teeth runs it
+	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) EVENTBUS_LEDGER_LIVES=1000 $(REQUIRE) go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
+	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) $(REQUIRE) go test -race -shuffle=on -p 1 -parallel 24 -timeout 30m -skip '^TestTeeth$$' $$(go list ./... | grep '$(ALONE)') # make conformance-teeth runs it
 	cd examples/cloudevents && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && $(REQUIRE) go test -race -shuffle=on ./...
 	cd outbox && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
@@ -53,10 +56,14 @@ fmt: $(LINT) ## format the code
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh $(FUZZTIME)
 
-conformance: services ## run the laws on each backend, print law × backend, write docs/CONFORMANCE.md
-	scripts/conformance.sh $(BACKENDS)
+conformance: services ## run the conformance tests alone on each of BACKENDS, without the race detector; then conformance-report
+	scripts/conformance.sh $(RESULTS) $(BACKENDS)
 
-versions: services ## the laws of redisstream on Valkey 8 and Redis 8, where they can be had; writes docs/VERSIONS.md
+conformance-report: ## write docs/CONFORMANCE.md and the table of docs/promises.md from the last run of test or conformance
+	go run ./internal/tools/conformancereport -backends $(COLUMNS) -out docs/CONFORMANCE.md $(RESULTS)
+	go run ./internal/tools/promises
+
+versions: services ## compare Redis 7, Redis 8 and Valkey 8, where they can be had, by the conformance tests of redisstream
 	scripts/versions.sh
 
 conformance-teeth: ## show for each law the saboteur that fails it

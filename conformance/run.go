@@ -19,7 +19,7 @@ func Run(t *testing.T, s Suite) { runner.Run(t, s.options(), laws.All()) }
 // options converts the suite to the options of package runner.
 func (s *Suite) options() runner.Options {
 	return runner.Options{
-		Name: s.Name, Lease: s.Lease, Around: s.Around, Parallel: s.Parallel, Weaker: s.Weaker, Grace: s.Grace, Only: s.Only,
+		Name: s.Name, Lease: s.Lease, Around: s.Around, Parallel: s.Parallel, Weaker: s.Weaker, Grace: s.Grace, Only: s.Only, Engine: s.Engine || s.Bus != nil,
 		Harness: &law.Harness{New: s.New, NewBounded: s.NewBounded, Peer: s.Peer, Bus: s.newBus, Faults: s.Faults.harness()},
 	}
 }

@@ -95,6 +95,11 @@ type Suite struct {
 	// nil, [eventbus.New] makes the bus.
 	Bus func(t *testing.T, b backend.Backend, o eventbus.Options) Bus
 
+	// Engine adds the tests of the bus whose verdict no backend can change, such as those of
+	// limiters, middleware and batch sizes. The bus runs them on package inmemory, so a
+	// backend need not repeat them. They also run if Bus is set, or if Only names them.
+	Engine bool
+
 	// Peer, if set, returns another backend on b's broker, with its own connections, as in
 	// another process. Peer closes the backend with t.Cleanup. Laws about members in
 	// several processes need it. The package comment describes Peer for a store in this

@@ -49,6 +49,7 @@ func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbrok
 		Name:   "wrapped",
 		Lease:  30 * time.Second,
 		Around: synctest.Test,
+		Engine: true,
 		New:    func(t *testing.T) backend.Backend { return open(t, o) },
 		NewBounded: func(t *testing.T, messages int) backend.Backend {
 			return open(t, inmemory.Options{MaxMessages: messages})

@@ -21,5 +21,6 @@ func TestConformance(t *testing.T) {
 		},
 		Lease:  30 * time.Second,
 		Around: synctest.Test,
+		Engine: true,
 	})
 }

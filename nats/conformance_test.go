@@ -20,38 +20,38 @@ import (
 
 const (
 	lease      = 2 * time.Second
-	onceWindow = 8 * time.Second // short enough for a law to outwait
+	onceWindow = 8 * time.Second // short enough for a test to wait for its end
 )
 
-// hitch is the extra time of a cluster on one machine for steps that take milliseconds
-// alone, because three servers agree on each write.
+// hitch is the extra time that a cluster on one machine needs for steps of milliseconds,
+// because three servers agree on each write.
 const hitch = 300 * time.Millisecond
 
-// behind is how far the lists of a cluster may be behind, see backend.Admin.
+// behind is how long the lists of a cluster may lag, see backend.Admin.
 const behind = time.Second
 
-// weakerAnywhere lists the laws that JetStream keeps in a weaker form everywhere.
+// weakerAnywhere lists the tests whose promises JetStream keeps in a weaker form everywhere.
 var weakerAnywhere = map[string]string{
 	"C24": "the server hands out what came back about as it falls due, not by position, and what falls due together in no certain order",
 }
 
-// weakerAlone adds the laws of a single server. It writes the state of its consumers about
+// weakerAlone adds the tests of a single server. It writes the state of its consumers about
 // a second late, whatever its sync_interval.
 var weakerAlone = with(weakerAnywhere, map[string]string{
 	"D11": "what was acknowledged within about a second before a crash of the only server may come again",
 	"T05": "after a crash of the only server a delay may be up to a second short",
 })
 
-// weakerClustered adds the laws of a cluster.
+// weakerClustered adds the tests of a cluster.
 var weakerClustered = with(weakerAnywhere, map[string]string{
 	"M03-lag-truth": "what is unread is counted by the server that leads the group, which hears of what is stored a moment after it is",
 })
 
-// inFull skips a test unless `make conformance` or EVENTBUS_NATS_FULL=1 asks for it. With
-// the race detector, all suites at once overload a small machine.
+// inFull skips a suite that a plain `go test` leaves to `make test` and `make conformance`,
+// because each suite takes a minute or more. EVENTBUS_NATS_FULL=1 runs it too.
 func inFull(t *testing.T) {
 	if os.Getenv("EVENTBUS_CONFORMANCE_OUT") == "" && os.Getenv("EVENTBUS_NATS_FULL") == "" {
-		t.Skip("runs with make conformance")
+		t.Skip("make test and make conformance run it")
 	}
 }
 
@@ -65,7 +65,7 @@ func with(maps ...map[string]string) map[string]string {
 	return all
 }
 
-// Each law has a server of its own, so that it may kill it.
+// Each test has a server of its own, so that it may kill it.
 func TestConformance(t *testing.T) {
 	single(t, new(rig), "nats", nats.Options{}, natstest.Start)
 }
@@ -82,7 +82,7 @@ func TestConformanceStream(t *testing.T) {
 	single(t, new(rig), "nats-stream", nats.Options{Stream: "events"}, natstest.Start)
 }
 
-// weakerStream adds the laws of a shared stream on a single server.
+// weakerStream adds the tests of a shared stream on a single server.
 var weakerStream = with(weakerAlone, map[string]string{
 	"M03-lag-truth":      "a group hears of what is stored a moment after it is, and how much that is cannot be told from the stream",
 	"P22-once-new-topic": "a shared stream remembers the IDs of a deleted topic until their window ends",
@@ -119,18 +119,18 @@ func clustered() nats.Options {
 	return nats.Options{Namespace: strings.ToLower(rand.Text()), OnceWindow: onceWindow, Replicas: 3}
 }
 
-// The laws share a cluster, each in its own namespace. A law that crashes servers has its
-// own cluster.
+// The tests share a cluster, each in its own namespace. A test that crashes servers has a
+// cluster to itself.
 func TestConformanceCluster(t *testing.T) {
 	inFull(t)
 	var r rig
-	places := make(chan struct{}, 10) // for laws on the shared cluster, which is three servers on one machine
+	slots := make(chan struct{}, 10) // bounds the tests that use the shared cluster at a time: it is three servers on one machine
 	shared := natstest.StartCluster(t)
 	faults := r.faults()
 	for _, f := range []*func(*testing.T, backend.Backend){&faults.Kill, &faults.Restart} {
 		harm := *f
 		*f = func(t *testing.T, b backend.Backend) {
-			require.NotSame(t, r.line(b).servers[0], shared.Servers()[0], "others use this cluster: add the law to crashing")
+			require.NotSame(t, r.line(b).servers[0], shared.Servers()[0], "other tests use this cluster: add this one to crashing")
 			harm(t, b)
 		}
 	}
@@ -146,8 +146,8 @@ func TestConformanceCluster(t *testing.T) {
 	conformance.Run(t, conformance.Suite{
 		Name: "nats-cluster",
 		New: func(t *testing.T) backend.Backend {
-			places <- struct{}{}
-			t.Cleanup(func() { <-places })
+			slots <- struct{}{}
+			t.Cleanup(func() { <-slots })
 			return open(t, clustered())
 		},
 		NewBounded: func(t *testing.T, messages int) backend.Backend {
@@ -168,7 +168,7 @@ func TestConformanceCluster(t *testing.T) {
 	})
 }
 
-// clear removes a law's streams, because unused streams cost the servers work.
+// clear removes the streams of a test, because unused streams cost the servers work.
 func (l *line) clear(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 	defer cancel()
@@ -178,11 +178,11 @@ func (l *line) clear(t *testing.T) {
 	}
 }
 
-// crashing lists the laws that crash their broker.
+// crashing lists the tests that crash their broker.
 var crashing = []string{"P02", "P08", "D09", "D11", "D18", "T05", "B.F01", "B.H14"}
 
 func crashes(test string) bool {
-	_, law, _ := strings.Cut(test, "/")
-	id, _, _ := strings.Cut(law, "-")
+	_, name, _ := strings.Cut(test, "/")
+	id, _, _ := strings.Cut(name, "-")
 	return slices.Contains(crashing, id)
 }

@@ -58,6 +58,7 @@ func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
 	}
 	options := []natsgo.Option{
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50 * time.Millisecond), natsgo.ReconnectBufSize(-1),
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // not to stderr: faults break connections all the time
 		natsgo.IgnoreDiscoveredServers(), natsgo.PingInterval(time.Second), natsgo.MaxPingsOutstanding(2),
 	}
 	b, err := r.connect(l, strings.Join(urls, ","), options)

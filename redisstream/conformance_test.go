@@ -17,10 +17,10 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-const onceWindow = 8 * time.Second // so that a law can go past it
+const onceWindow = 8 * time.Second // short enough for a test to wait for its end
 
-// Each law has a server of its own, so that it may kill it. EVENTBUS_REDIS_NAME is the
-// server's name in the report. scripts/versions.sh has put that server first on the path.
+// Each test has a server of its own, so that it may kill it. EVENTBUS_REDIS_NAME is the name
+// of the server in the report of `make versions`, which puts that server first on the path.
 func TestConformance(t *testing.T) {
 	var r rig
 	conformance.Run(t, conformance.Suite{
@@ -38,14 +38,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// The laws share a cluster, each in a namespace of its own. Laws that crash their cluster
-// have one of their own.
-// The suite on a Cluster runs with `make conformance`, or with EVENTBUS_REDIS_FULL=1. With
-// the race detector, both suites at once overload a small machine: calls to the server take
-// longer than the leases of the laws.
+// The tests share a cluster, each in a namespace of its own, because a cluster takes seconds
+// to start. Only those that crash their cluster have one to themselves. The suite on a cluster
+// takes as long as the one on a server, so a plain `go test` leaves it to `make test` and
+// `make conformance`. EVENTBUS_REDIS_FULL=1 runs it too.
 func TestConformanceCluster(t *testing.T) {
 	if os.Getenv("EVENTBUS_CONFORMANCE_OUT") == "" && os.Getenv("EVENTBUS_REDIS_FULL") == "" {
-		t.Skip("runs with make conformance")
+		t.Skip("make test and make conformance run it")
 	}
 	var r rig
 	shared := redistest.StartCluster(t)
@@ -61,7 +60,7 @@ func TestConformanceCluster(t *testing.T) {
 	for _, f := range []*func(*testing.T, backend.Backend){&faults.Kill, &faults.Restart} {
 		harm := *f
 		*f = func(t *testing.T, b backend.Backend) {
-			require.False(t, r.line(b).servers[0] == shared.Nodes()[0], "others use this cluster: add the law to crashing")
+			require.False(t, r.line(b).servers[0] == shared.Nodes()[0], "other tests use this cluster: add this one to crashing")
 			harm(t, b)
 		}
 	}
@@ -80,11 +79,11 @@ func TestConformanceCluster(t *testing.T) {
 	})
 }
 
-// crashing has the laws that end their broker.
+// crashing lists the tests that crash their broker.
 var crashing = []string{"P02", "P08", "D09", "D11", "D18", "T05", "B.F01", "B.H14"}
 
 func crashes(test string) bool {
-	_, law, _ := strings.Cut(test, "/")
-	id, _, _ := strings.Cut(law, "-")
+	_, name, _ := strings.Cut(test, "/")
+	id, _, _ := strings.Cut(name, "-")
 	return slices.Contains(crashing, id)
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the laws of redisstream on other servers than the one that is installed, and writes
-# docs/VERSIONS.md: which laws have other outcomes on a server. A column for each that could be had. Nothing else needs them.
+# Runs the conformance tests of redisstream on the installed Redis and on other servers, and
+# prints a table with a column for each server that could be had. It also writes
+# .bin/versions.md, with the tests whose outcomes differ. No other target needs these servers.
 #
 #   Valkey 8.0   the package in Debian's backports, unpacked and not installed
 #   Redis 8.0    built from the source in Debian's pool
@@ -55,5 +56,5 @@ for server in "$(dirname "$(command -v redis-server)")" "$servers"/*/; do
 	PATH=$server:$PATH EVENTBUS_REDIS_NAME=$version EVENTBUS_CONFORMANCE_OUT=$results EVENTBUS_REQUIRE_BROKERS=1 \
 		go test -count=1 -parallel 48 -run '^TestConformance$' ./redisstream || failed=1
 done
-go run ./internal/tools/conformancereport -by "make versions" -differing -out docs/VERSIONS.md "$results" || failed=1
+go run ./internal/tools/conformancereport -by "make versions" -differing -out .bin/versions.md "$results" || failed=1
 exit "$failed"

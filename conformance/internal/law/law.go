@@ -11,6 +11,7 @@ type Law struct {
 	Saboteurs []string // names from package badbackend or badbus, at least one; the law must fail with each saboteur
 
 	Again     bool // a settled event may be redelivered, so the history is not checked
+	Engine    bool // the verdict depends on the engine alone, on any backend that passes the laws of the contract
 	Uncounted bool // attempt numbers may repeat or skip in this law, so they are not checked
 
 	Test func(*Env) // fails if the promise does not hold

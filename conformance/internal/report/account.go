@@ -82,7 +82,7 @@ func (a *Account) Print(lease time.Duration, stopped string) {
 	for _, r := range []struct {
 		result Result
 		said   string
-	}{{Pass, "passed"}, {Fail, "failed"}, {NotClaimed, "not claimed"}, {Weaker, "weaker"}} {
+	}{{Pass, "passed"}, {Fail, "failed"}, {NotClaimed, "not claimed"}, {Weaker, "weaker"}, {Engine, "of the engine alone"}} {
 		fmt.Fprintf(&s, " %d %s,", a.results[r.result], r.said)
 		ran += a.results[r.result]
 	}

@@ -13,11 +13,13 @@ type Result string
 
 // The results of a law. NotClaimed: the backend lacks a verb or a limit that the law needs.
 // Weaker: Suite.Weaker has a reason why the broker cannot keep the law, so it did not run.
+// Engine: the law tests the engine alone and did not run, because Suite.Engine is not set.
 const (
 	Pass       Result = "pass"
 	Fail       Result = "fail"
 	NotClaimed Result = "not claimed"
 	Weaker     Result = "weaker"
+	Engine     Result = "engine"
 )
 
 // OutFile is the environment variable that names a file. The suite appends one line to this

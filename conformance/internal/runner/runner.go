@@ -35,6 +35,7 @@ type Options struct {
 	Weaker   map[string]string
 	Grace    map[string]time.Duration
 	Only     []string
+	Engine   bool
 
 	// Whole runs every law, even if basic laws fail. Tests of the suite itself set it.
 	Whole bool
@@ -85,7 +86,7 @@ func (r *runner) run(t *testing.T, all []law.Law) {
 	t.Cleanup(r.printAccount) // prints when the laws that run in parallel have ended
 	first, rest := split(all)
 	if !r.runBasics(t, first) && !r.Whole {
-		r.stop("a basic law failed, and the other laws build on it: mend it first")
+		r.stop("a basic law failed, and the other laws build on it: fix it first")
 		return
 	}
 	if r.Parallel { // begins with the slowest laws, which are at the end
@@ -155,6 +156,10 @@ func (r *runner) test(t *testing.T, l law.Law) {
 	}
 	if why := r.stopped(); why != "" {
 		t.Skipf("not run: %s", why)
+	}
+	if l.Engine && !r.Engine && r.Only == nil {
+		r.account.Note(t, l, report.Engine, "")
+		t.Skip("it tests the engine alone, see Suite.Engine")
 	}
 	var e *law.Env // the law's goroutine sets e; other code reads e only when this goroutine has ended
 	w := r.newWatch(t, l)

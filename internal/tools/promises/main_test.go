@@ -28,7 +28,7 @@ func TestPageIsUpToDate(t *testing.T) {
 
 // The cell of a promise shows the worst outcome of its laws.
 func TestCells(t *testing.T) {
-	const head = "| law | promise | nats |\n|--|--|--|\n"
+	const head = "| test | promise | nats |\n|--|--|--|\n"
 	p := promise{"it holds", []string{"A1 a", "B2 b"}}
 	for _, c := range []struct{ a, b, want string }{
 		{"pass", "pass", "yes"},
@@ -38,6 +38,7 @@ func TestCells(t *testing.T) {
 		{"weaker", "weaker", "weaker: A1 B2"},
 		{"weaker", "fail", "**no**"},
 		{"pass", "missing", "**no**"},
+		{"pass", "memory", "**no**"}, // it did not run on this backend
 	} {
 		r, err := read("- B2 b on nats is weaker: a reason\n" + head + "| A1 a | x \\| y | " + c.a + " |\n| B2 b | z | " + c.b + " |\n")
 		require.NoError(t, err)
@@ -48,7 +49,7 @@ func TestCells(t *testing.T) {
 			require.Equal(t, []string{"B2 on NATS: a reason"}, why)
 		}
 	}
-	r, err := read(head + "| A1 a | x | pass |\n\n| law | promise | nats-failover |\n|--|--|--|\n| A1 a | x | fail |\n")
+	r, err := read(head + "| A1 a | x | pass |\n\n| test | promise | nats-failover |\n|--|--|--|\n| A1 a | x | fail |\n")
 	require.NoError(t, err)
 	require.Equal(t, []string{"nats"}, r.backends)
 	require.Equal(t, map[string]string{"nats": "pass", "nats-failover": "fail"}, r.laws["A1 a"])

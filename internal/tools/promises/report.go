@@ -28,7 +28,7 @@ func read(text string) (*report, error) {
 		cells := cellsOf(line)
 		switch {
 		case len(cells) < 3 || strings.HasPrefix(cells[0], "--"):
-		case cells[0] == "law":
+		case cells[0] == "test":
 			columns = cells[2:]
 			all = append(all, columns...)
 		case len(cells) != len(columns)+2:
@@ -43,7 +43,7 @@ func read(text string) (*report, error) {
 		}
 	}
 	if len(r.laws) == 0 {
-		return nil, errors.New("it shows no laws")
+		return nil, errors.New("it shows no tests")
 	}
 	for _, backend := range order {
 		if slices.Contains(all, backend) {

@@ -35,7 +35,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B02", Name: "batch-poison", Promise: "an event that makes every call panic goes to the dead-letter topic alone",
-		Saboteurs: []string{"bus-buries-batches"},
+		Engine: true, Saboteurs: []string{"bus-buries-batches"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			poisonous := func(d *eventbus.Delivery) bool { return d.ID == "00002" }
@@ -81,7 +81,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B04", Name: "batch-wait", Promise: "a batch that is not full is handled when MaxWait has passed",
-		Saboteurs: []string{"bus-waits-for-batches"},
+		Engine: true, Saboteurs: []string{"bus-waits-for-batches"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			wait := e.Lease / 20
@@ -94,7 +94,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B05", Name: "batch-drain", Promise: "a drain does not wait for a batch to fill: it handles the events that have joined one",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-drops-batches"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-drops-batches"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.BatchMember("g", eventbus.SubscribeOptions{}, eventbus.Batch{MaxWait: time.Hour}, results(nil))
@@ -113,7 +113,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B06", Name: "batch-bounds", Promise: "a batch has at most MaxSize events and MaxBytes of payload, and at most Concurrency calls run at once",
-		Saboteurs: []string{"bus-overfills-batches", "bus-unbounded"},
+		Engine: true, Saboteurs: []string{"bus-overfills-batches", "bus-unbounded"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			bounds := eventbus.Batch{MaxSize: 3, MaxBytes: 40, MaxWait: e.Lease / 20}
@@ -146,7 +146,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B07", Name: "batch-timeout", Promise: "when Timeout has passed, the context of a call ends with a TimeoutError, and its failed events come again",
-		Saboteurs: []string{"bus-without-timeouts", "bus-hides-batch-contexts"},
+		Engine: true, Saboteurs: []string{"bus-without-timeouts", "bus-hides-batch-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			o := eventbus.SubscribeOptions{Timeout: e.Lease / 8}

@@ -19,7 +19,7 @@ import (
 var hangingLaws = []law.Law{
 	{
 		ID: "B.S17", Name: "drain-bounded", Promise: "a Shutdown returns within two seconds after the end of its context, whichever call of a backend or limiter ignores its own context",
-		Saboteurs: []string{"bus-drains-for-ever"}, Again: true,
+		Engine: true, Saboteurs: []string{"bus-drains-for-ever"}, Again: true,
 		Test: buslaw.On(drainBounded),
 	},
 }

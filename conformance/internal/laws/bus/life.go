@@ -99,7 +99,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S04", Name: "close-idempotent", Promise: "Shutdown may be called often and at once; after it the bus is closed",
-		Saboteurs: []string{"bus-never-closes"},
+		Engine: true, Saboteurs: []string{"bus-never-closes"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -152,7 +152,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S07", Name: "panic", Promise: "a handler that panics has failed, with value and stack; the process and the others go on",
-		Saboteurs: []string{"bus-swallows-panics"},
+		Engine: true, Saboteurs: []string{"bus-swallows-panics"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()
@@ -173,7 +173,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S08", Name: "goexit", Promise: "a handler that ends its goroutine has failed, and its place is used again",
-		Saboteurs: []string{"bus-swallows-goexit"},
+		Engine: true, Saboteurs: []string{"bus-swallows-goexit"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, exitOnce)
@@ -186,7 +186,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S12", Name: "publish-while-draining", Promise: "a handler can publish until the last handler has returned",
-		Saboteurs: []string{"bus-closes-publishing-first"},
+		Engine: true, Saboteurs: []string{"bus-closes-publishing-first"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var late error

@@ -23,7 +23,7 @@ import (
 var limitLaws = []law.Law{
 	{
 		ID: "B.R01", Name: "rate", Promise: "subscriptions that share a limiter of rate together handle no more events than its rate and its burst allow, and all in the end",
-		Saboteurs: []string{"bus-ignores-limiters"},
+		Engine: true, Saboteurs: []string{"bus-ignores-limiters"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			const perSecond, burst, groups = 100, 5, 2
@@ -41,7 +41,7 @@ var limitLaws = []law.Law{
 	},
 	{
 		ID: "B.R02", Name: "shared-places", Promise: "subscriptions that share a limiter never hold more events together than it has places, and each goes on",
-		Saboteurs: []string{"bus-ignores-limiters"},
+		Engine: true, Saboteurs: []string{"bus-ignores-limiters"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			l, most := limiter.MaxInFlight(5), newGauge(nil)
@@ -60,28 +60,28 @@ var limitLaws = []law.Law{
 	},
 	{
 		ID: "B.R03", Name: "breaker", Promise: "a breaker that opens stops the reads, the subscription says why and is ready, and after the pause all events are handled",
-		Saboteurs: []string{"bus-ignores-limiters", "bus-gives-up-early"},
-		Test:      buslaw.On(breaks),
+		Engine: true, Saboteurs: []string{"bus-ignores-limiters", "bus-gives-up-early"},
+		Test: buslaw.On(breaks),
 	},
 	{
 		ID: "B.R04", Name: "breaker-trials", Promise: "after its pause a breaker lets only the trials through, and opens again if one fails",
-		Saboteurs: []string{"bus-overruns-limiters"},
-		Test:      buslaw.On(triesAgain),
+		Engine: true, Saboteurs: []string{"bus-overruns-limiters"},
+		Test: buslaw.On(triesAgain),
 	},
 	{
 		ID: "B.R05", Name: "adaptive", Promise: "an adaptive limiter holds no more events than its places, gains places while runs succeed and loses them while runs fail",
-		Saboteurs: []string{"bus-ignores-limiters", "bus-hides-failed-runs"},
-		Test:      buslaw.On(adapts),
+		Engine: true, Saboteurs: []string{"bus-ignores-limiters", "bus-hides-failed-runs"},
+		Test: buslaw.On(adapts),
 	},
 	{
 		ID: "B.R06", Name: "drop-newest", Promise: "with DropNewest a Publish that finds no room returns ErrDropped, the observer is told, and its event is never stored",
-		Saboteurs: []string{"bus-never-rejects", "bus-hides-drops"},
-		Test:      buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropNewest, true) }),
+		Engine: true, Saboteurs: []string{"bus-never-rejects", "bus-hides-drops"},
+		Test: buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropNewest, true) }),
 	},
 	{
 		ID: "B.R07", Name: "drop-oldest", Promise: "with DropOldest the calls that have waited longest return ErrDropped, the observer is told, and their events are never stored; the newest is",
-		Saboteurs: []string{"bus-drops-the-newest", "bus-hides-drops"},
-		Test:      buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropOldest, false) }),
+		Engine: true, Saboteurs: []string{"bus-drops-the-newest", "bus-hides-drops"},
+		Test: buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropOldest, false) }),
 	},
 	{
 		ID: "B.R08", Name: "redelivered", Promise: "no more than MaxRedelivered handlers run redelivered events, fresh events are handled meanwhile, and no attempt is spent",

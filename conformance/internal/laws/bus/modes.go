@@ -137,7 +137,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A07", Name: "manual-places", Promise: "what the program holds counts against MaxInFlight",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-unbounded"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-unbounded"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			held := manual(e, eventbus.SubscribeOptions{MaxInFlight: 3})
@@ -163,7 +163,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A10", Name: "manual-any-middleware", Promise: "a program can settle an event of SubscribeManual whatever context a middleware gives the handler",
-		Saboteurs: []string{"bus-loses-manual"},
+		Engine: true, Saboteurs: []string{"bus-loses-manual"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			replace := func(next eventbus.Handler) eventbus.Handler {
 				return func(_ context.Context, d *eventbus.Delivery) error { return next(e.Context(), d) }
@@ -191,7 +191,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A08", Name: "bounded", Promise: "handlers running at once never exceed Concurrency, and what is held never exceeds MaxInFlight",
-		Saboteurs: []string{"bus-unbounded"},
+		Engine: true, Saboteurs: []string{"bus-unbounded"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var now, most atomic.Int64

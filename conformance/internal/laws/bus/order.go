@@ -144,7 +144,7 @@ var orderLaws = []law.Law{
 	},
 	{
 		ID: "B.O10", Name: "unordered", Promise: "with Unordered nothing waits for an event of its key",
-		Saboteurs: []string{"bus-orders-all"},
+		Engine: true, Saboteurs: []string{"bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var now, most atomic.Int64

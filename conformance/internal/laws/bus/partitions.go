@@ -133,7 +133,7 @@ var partitionLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N07", Name: "partition-spread", Promise: "events without a key go to all partitions, and events with a key to the partition of its FNV-1a hash",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-forgets-topics"}, Again: true,
+		Needs: needsOfPartitions, Engine: true, Saboteurs: []string{"bus-forgets-topics"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
 			m := g.join(buslaw.Succeed)

@@ -79,11 +79,11 @@ var scheduleLaws = []law.Law{
 		Test: buslaw.On(scheduleCancelElsewhere),
 	}, {
 		ID: "B.H16", Name: "schedule-refused", Promise: "PublishAt refuses what Publish refuses, when it is called and with the name of the field, and stores nothing",
-		Needs: needSchedule, Saboteurs: []string{"bus-mends-scheduled"}, Again: true,
+		Needs: needSchedule, Engine: true, Saboteurs: []string{"bus-mends-scheduled"}, Again: true,
 		Test: buslaw.On(scheduleRefused),
 	}, {
 		ID: "B.H17", Name: "schedule-middleware", Promise: "a scheduled event passes the PublishMiddleware once, when it is scheduled, and comes as the middleware has changed it",
-		Needs: needSchedule, Saboteurs: []string{"bus-skips-publish-middleware"}, Again: true,
+		Needs: needSchedule, Engine: true, Saboteurs: []string{"bus-skips-publish-middleware"}, Again: true,
 		Test: buslaw.On(scheduleMiddleware),
 	}, {
 		ID: "B.P25", Name: "publish-all", Promise: "PublishAll gives each event of several topics its own result in their order, and one that is refused fails alone",
@@ -91,7 +91,7 @@ var scheduleLaws = []law.Law{
 		Test: buslaw.On(publishAll),
 	}, {
 		ID: "B.P26", Name: "max-payload", Promise: "a larger payload than Options.MaxPayload is refused, and one of that size is stored",
-		Saboteurs: []string{"bus-ignores-max-payload"}, Again: true,
+		Engine: true, Saboteurs: []string{"bus-ignores-max-payload"}, Again: true,
 		Test: buslaw.On(maxPayload),
 	}, {
 		ID: "B.P24", Name: "event-once", Promise: "of the events with the same Once a topic stores the first, whatever their IDs are",

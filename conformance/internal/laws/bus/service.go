@@ -18,7 +18,7 @@ var serviceLaws = []law.Law{
 	{
 		ID: "B.V01", Name: "counts-apart", Promise: "Counts tells panics, timeouts and snoozes apart from other failures, and counts each run once",
 		Needs: []law.Need{law.NeedDelayer}, Uncounted: true,
-		Saboteurs: []string{"bus-hides-panics", "bus-snoozes-failures", "bus-runs-twice"},
+		Engine: true, Saboteurs: []string{"bus-hides-panics", "bus-snoozes-failures", "bus-runs-twice"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			o := eventbus.SubscribeOptions{Concurrency: 8, Timeout: e.Lease / 2, Order: eventbus.Unordered}
@@ -34,7 +34,7 @@ var serviceLaws = []law.Law{
 	},
 	{
 		ID: "B.V02", Name: "outcome-of-a-timeout", Promise: "the outcome of a service is true after a drain that timed out: the runs so far, and the events that are left",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-abandons-handlers", "bus-drains-for-ever", "bus-never-closes"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-abandons-handlers", "bus-drains-for-ever", "bus-never-closes"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			release := make(chan struct{})
@@ -85,7 +85,7 @@ var serviceLaws = []law.Law{
 	},
 	{
 		ID: "B.V03", Name: "outcome-counts-once", Promise: "the outcome of a service has each failed run once, also of groups that were stopped",
-		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-runs-twice", "bus-gives-up-early", "bus-snoozes-failures"},
+		Needs: []law.Need{law.NeedDelayer}, Engine: true, Saboteurs: []string{"bus-runs-twice", "bus-gives-up-early", "bus-snoozes-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := newService(e)

@@ -39,7 +39,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M02", Name: "shared-limits", Promise: "Concurrency and MaxInFlight bound all topics of a subscription together",
-		Saboteurs: []string{"bus-limits-each-topic"},
+		Engine: true, Saboteurs: []string{"bus-limits-each-topic"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			topics := []string{"m.a", "m.b", "m.c", "m.d"}
