@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
 	"github.com/seed41896749/eventbus/internal/operator"
+	"github.com/spf13/cobra"
 )
 
 // A change is a command that changes a topic or a group. If events may be lost, it asks
@@ -39,7 +39,7 @@ type outcome struct {
 func (c *change) command(cmd *cobra.Command, names int, do func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if names == 1 {
-			return topics(1, 1)(cmd, args)
+			return topicArgs(1, 1)(cmd, args)
 		}
 		if len(args) != 2 {
 			return fmt.Errorf("%s: needs a topic and a group: %s", cmd.Name(), cmd.UseLine())
@@ -47,7 +47,7 @@ func (c *change) command(cmd *cobra.Command, names int, do func(ctx context.Cont
 		if err := backend.CheckName(args[1]); err != nil {
 			return fmt.Errorf("%s: group %w", cmd.Name(), err)
 		}
-		return topics(1, 1)(cmd, args[:1])
+		return topicArgs(1, 1)(cmd, args[:1])
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		defer func() {
@@ -55,7 +55,7 @@ func (c *change) command(cmd *cobra.Command, names int, do func(ctx context.Cont
 				err = fmt.Errorf("%s %s: %w", cmd.Parent().Name(), cmd.Name(), err)
 			}
 		}()
-		bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+		bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 		if err != nil {
 			return err
 		}
@@ -102,10 +102,27 @@ func unsettled(ctx context.Context, b backend.Backend, topic, group string) surv
 	return survey.Count(operator.Unsettled(ctx, b, topic, group))
 }
 
-// events writes a number of events, such as "12 events that billing has not settled".
-func events(n survey.Count, which string) string {
+// eventsText writes a number of events, such as "12 events that billing has not settled".
+func eventsText(n survey.Count, which string) string {
 	if n == backend.Unknown {
 		return "an unknown number of events " + which
 	}
-	return count.Of(int64(n), "event") + " " + which
+	return plural.Of(int64(n), "event") + " " + which
+}
+
+// userName returns the name of the present user of the system, or "".
+func userName() string {
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+// groupsText writes a number of groups.
+func groupsText(n survey.Count) string {
+	if n == backend.Unknown {
+		return "an unknown number of groups"
+	}
+	return plural.Of(int64(n), "group")
 }

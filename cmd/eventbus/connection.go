@@ -11,12 +11,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/redis/go-redis/v9"
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/seed41896749/eventbus/redisstream"
+	"github.com/spf13/cobra"
 )
 
 // urlVariable is the environment variable with the backend's URL. It is not the flag's
@@ -132,7 +135,7 @@ func (c *connection) close(ctx context.Context, bus *eventbus.Bus) {
 // look opens the backend for a command that changes nothing, and calls f. All calls of f to
 // the backend share one timeout.
 func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Backend) error) error {
-	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 	if err == nil {
 		defer c.close(cmd.Context(), bus)
 		err = c.bound(cmd.Context(), func(ctx context.Context) error { return f(ctx, bus.Backend()) })
@@ -143,8 +146,21 @@ func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Ba
 	return nil
 }
 
-// unexpected returns an observer that logs occurrences, such as errors that no call
+// logProblems returns an observer that logs occurrences, such as errors that no call
 // returns.
-func unexpected(w io.Writer) observer.Observer {
+func logProblems(w io.Writer) observer.Observer {
 	return observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
+
+// drivers are the drivers that this program supports.
+func drivers() []backend.Driver {
+	return []backend.Driver{inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{}}
+}
+
+// init silences go-redis, which would log each connection that fails. The commands report
+// the errors themselves.
+func init() { redis.SetLogger(silence{}) }
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}

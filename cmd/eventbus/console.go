@@ -46,7 +46,7 @@ func newServe(drivers []backend.Driver) *cobra.Command {
 		Short:   "Serve the console for browsers",
 		Long:    consoleHelp,
 		Example: "  eventbus serve\n  eventbus serve --allow-write\n  eventbus serve --listen 10.0.0.5:8080 --host bus.example.com",
-		Args:    topics(0, 0),
+		Args:    topicArgs(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := s.run(cmd); err != nil {
 				return fmt.Errorf("serve: %w", err)
@@ -72,7 +72,7 @@ func (s *consoleServer) run(cmd *cobra.Command) error {
 		return errors.New("--trace-url " + f.Reason)
 	}
 	ctx := cmd.Context()
-	bus, err := s.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	bus, err := s.open(ctx, eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 	if err != nil {
 		return err
 	}

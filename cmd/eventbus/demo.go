@@ -5,17 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/spf13/cobra"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shop"
+	"github.com/spf13/cobra"
 )
 
 const demoHelp = `Publish the events of a shop to three groups, and account for each of them.
@@ -82,7 +80,7 @@ func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error 
 	if own {
 		prefix = "demo-" + uuid.NewString()
 	}
-	watch := unexpected(cmd.ErrOrStderr())
+	watch := logProblems(cmd.ErrOrStderr())
 	watch.Retried, watch.DeadLettered = nil, nil // not logged, because the demo causes failures by itself
 	// With --topic-prefix the topic may still hold the IDs of an earlier run of the same
 	// input, which Dedup would drop.
@@ -111,7 +109,7 @@ func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error 
 	report := d.Account().Report(name, time.Since(start))
 	if err != nil {
 		if cmd.Context().Err() != nil {
-			return fmt.Errorf("ended after %s: %w", count.Of(report.Published, "event"), context.Cause(cmd.Context()))
+			return fmt.Errorf("ended after %s: %w", plural.Of(report.Published, "event"), context.Cause(cmd.Context()))
 		}
 		return err
 	}
@@ -157,13 +155,4 @@ func deleteTopics(ctx context.Context, c *connection, names []string) error {
 		}
 	}
 	return nil
-}
-
-// openInput opens the input, and returns the name by which messages call it.
-func openInput(stdin io.Reader, input string) (name string, from io.ReadCloser, err error) {
-	if input == "-" {
-		return "standard input", io.NopCloser(stdin), nil
-	}
-	f, err := os.Open(input)
-	return input, f, err
 }

@@ -5,21 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/internal/bytesize"
 	"github.com/seed41896749/eventbus/internal/nearest"
 	"github.com/seed41896749/eventbus/internal/operator"
+	"github.com/spf13/cobra"
 )
 
 const dlqHelp = `Look at dead letters, and settle them: send their events again, or discard them.
@@ -56,7 +56,7 @@ var reasons = []string{
 
 // command adds the shared flags to a command that calls do with the letters of a topic.
 func (q *dlq) command(cmd *cobra.Command, do func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error) *cobra.Command {
-	cmd.Args = topics(1, 1)
+	cmd.Args = topicArgs(1, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := q.run(cmd, args[0], do); err != nil {
 			return fmt.Errorf("dlq %s: %w", cmd.Name(), err)
@@ -90,7 +90,7 @@ func (q *dlq) prepare(cmd *cobra.Command) (*eventbus.Bus, error) {
 	if q.older > 0 {
 		q.filter.Before = time.Now().Add(-q.older)
 	}
-	return q.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	return q.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 }
 
 func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *cobra.Command, *deadletter.Topic) error) error {
@@ -134,7 +134,7 @@ func newDLQShow(q *dlq) *cobra.Command {
 			}
 			w := printable{cmd.OutOrStdout()}
 			fmt.Fprintf(w, "%s  %s/%s  %s after %s, %s ago, redriven %s\n", l.ID, l.Topic, l.Group, l.Reason,
-				count.Of(l.Attempts, "attempt"), age(l.LastAttempt, time.Now()), count.Of(l.Redriven, "time"))
+				plural.Of(l.Attempts, "attempt"), age(l.LastAttempt, time.Now()), plural.Of(l.Redriven, "time"))
 			fmt.Fprintf(w, "  error  %s (%s)\n  event  type %s, key %s, %d bytes\n", l.Error, orDash(l.ErrorClass), orDash(l.Event.Type), orDash(l.Event.Key), len(l.Event.Payload))
 			if l.Stack != "" {
 				fmt.Fprintf(w, "  stack  %s\n", strings.ReplaceAll(l.Stack, " | ", "\n         "))
@@ -303,19 +303,115 @@ func newDLQPurge(q *dlq) *cobra.Command {
 	return cmd
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
+func newDLQList(q *dlq) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls [TOPIC]", Short: "Count dead letters by class", Example: "  eventbus dlq ls orders.dlq",
+		Long: "Count dead letters by class. Without TOPIC it counts the letters of all dead-letter topics.",
 	}
-	return s
+	q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
+		classes, err := t.Classes(ctx, q.filter)
+		if err != nil {
+			return err
+		}
+		return q.writeClasses(cmd, classes)
+	})
+	one := cmd.RunE
+	cmd.Args = topicArgs(0, 1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return one(cmd, args)
+		}
+		if err := q.listAll(cmd); err != nil {
+			return fmt.Errorf("dlq ls: %w", err)
+		}
+		return nil
+	}
+	return cmd
 }
 
-// short returns the beginning of a text that is too long for a table.
-func short(s string) string {
-	const most = 100
-	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
+// listAll counts the letters of all dead-letter topics.
+func (q *dlq) listAll(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	bus, err := q.prepare(cmd)
+	if err != nil {
+		return err
 	}
-	return s
+	defer q.close(ctx, bus)
+	all, err := operator.Topics(ctx, bus.Backend())
+	if err == nil && all == nil {
+		err = errors.New("give the dead-letter topic: the backend does not list its topics")
+	}
+	var classes []deadletter.Class
+	for _, topic := range all {
+		if err != nil {
+			return err
+		}
+		if requireLetters(ctx, bus.Backend(), topic) != nil {
+			continue
+		}
+		var t *deadletter.Topic
+		var some []deadletter.Class
+		if t, err = deadletter.Open(bus.Backend(), topic); err == nil {
+			some, err = t.Classes(ctx, q.filter)
+			classes = append(classes, some...)
+		}
+	}
+	return errors.Join(err, q.writeClasses(cmd, classes))
+}
+
+func (q *dlq) writeClasses(cmd *cobra.Command, classes []deadletter.Class) error {
+	if *q.asJSON {
+		return writeJSON(cmd.OutOrStdout(), classes)
+	}
+	now := time.Now()
+	return writeTable(cmd.OutOrStdout(), "LETTERS\tTOPIC\tGROUP\tREASON\tERROR CLASS\tTYPE\tOLDEST\tNEWEST\tERROR", classes, func(w io.Writer, c deadletter.Class) {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			c.Letters, c.Topic, c.Group, c.Reason, orDash(c.ErrorClass), orDash(c.Type), age(c.Oldest, now), age(c.Newest, now), short(c.Error))
+	})
+}
+
+// requireLetters returns an error if topic exists, and its first event is no dead letter.
+func requireLetters(ctx context.Context, b backend.Backend, topic string) error {
+	all, err := operator.Topics(ctx, b)
+	if err != nil {
+		return err
+	}
+	reader, ok := backend.As[backend.Reader](b)
+	if !ok {
+		return nil // the command needs a Reader, and says so
+	}
+	first, _ := reader.Read(ctx, topic, "", 1) // the command meets the same error
+	if len(first) == 0 {
+		return nil
+	}
+	event := eventbus.EventOf(&first[0])
+	if _, is := eventbus.DeadLetterOf(&event); is {
+		return nil
+	}
+	hint := ""
+	if slices.Contains(all, topic+".dlq") {
+		hint = "; did you mean " + topic + ".dlq?"
+	}
+	return fmt.Errorf("%s is no dead-letter topic: its first event is no dead letter%s", topic, hint)
+}
+
+// requireGroup returns an error if t has dead letters, but neither they nor the topics of
+// their events have this group.
+func requireGroup(ctx context.Context, b backend.Backend, t *deadletter.Topic, group string) error {
+	for _, err := range t.All(ctx, deadletter.Filter{Group: group}) {
+		return err // there is one
+	}
+	classes, err := t.Classes(ctx, deadletter.Filter{})
+	var groups []string
+	for _, c := range classes {
+		groups = append(groups, c.Group)
+		if admin, ok := backend.As[backend.Admin](b); ok {
+			some, _ := admin.Groups(ctx, c.Topic) // without its groups, the hint is shorter
+			groups = append(groups, some...)
+		}
+	}
+	if err != nil || len(groups) == 0 || slices.Contains(groups, group) {
+		return err
+	}
+	return fmt.Errorf("no dead letter is of the group %q%s", group, nearest.Hint("%s", group, groups))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/checkup"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/config"
 )
 
@@ -140,7 +140,7 @@ func (d *doctor) examine(cmd *cobra.Command) (*diagnosis, error) {
 func (d *doctor) openBus(cmd *cobra.Command) (bus *eventbus.Bus, unseen []string, err error) {
 	ctx := cmd.Context()
 	if d.file == "" {
-		bus, err = d.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+		bus, err = d.open(ctx, eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 		return bus, nil, err
 	}
 	cfg, err := config.Load(d.file)
@@ -268,10 +268,10 @@ func (d *diagnosis) write(w io.Writer, asJSON bool) error {
 		}
 	}
 	s := d.summary.Summary
-	fmt.Fprintf(text, "%s, %s, %s; looked at %s and %s for %.0f s\n", count.Of(int64(s.Errors), "error"), count.Of(int64(s.Warnings), "warning"),
-		count.Of(int64(s.Notes), "note"), count.Of(int64(s.Topics), "topic"), count.Of(int64(s.Groups), "group"), s.Seconds)
+	fmt.Fprintf(text, "%s, %s, %s; looked at %s and %s for %.0f s\n", plural.Of(int64(s.Errors), "error"), plural.Of(int64(s.Warnings), "warning"),
+		plural.Of(int64(s.Notes), "note"), plural.Of(int64(s.Topics), "topic"), plural.Of(int64(s.Groups), "group"), s.Seconds)
 	if s.Ignored > 0 {
-		fmt.Fprintf(text, "ignored: %s\n", count.Of(int64(s.Ignored), "finding"))
+		fmt.Fprintf(text, "ignored: %s\n", plural.Of(int64(s.Ignored), "finding"))
 	}
 	for _, u := range s.NotLookedAt {
 		fmt.Fprintf(text, "not looked at: %s\n", u)
@@ -288,9 +288,9 @@ func (d *diagnosis) verdict() error {
 	s := d.summary.Summary
 	switch {
 	case s.Errors > 0:
-		return &exitError{fmt.Errorf("doctor: %s, %s", count.Of(int64(s.Errors), "error"), count.Of(int64(s.Warnings), "warning")), exitErrors}
+		return &exitError{fmt.Errorf("doctor: %s, %s", plural.Of(int64(s.Errors), "error"), plural.Of(int64(s.Warnings), "warning")), exitErrors}
 	case s.Warnings > 0:
-		return &exitError{errors.New("doctor: " + count.Of(int64(s.Warnings), "warning")), exitWarnings}
+		return &exitError{errors.New("doctor: " + plural.Of(int64(s.Warnings), "warning")), exitWarnings}
 	}
 	return nil
 }

@@ -10,18 +10,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/idle"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/lines"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/quota"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shell"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/worker"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/presence"
 	"github.com/seed41896749/eventbus/service"
+	"github.com/spf13/cobra"
 )
 
 // Jobs are the groups of the commands sub and work. They run as a service, and find reasons to
@@ -29,14 +25,14 @@ import (
 //
 // Its method watch begins goroutines that wait for such a reason.
 type jobs struct {
-	stdout, stderr *lines.Writer
+	stdout, stderr *worker.LineWriter
 	all            []*job
-	named          bool         // accounts and errors have the names of the jobs
-	quota          *quota.Quota // bounds how many events succeed; nil: no bound
+	named          bool          // accounts and errors have the names of the jobs
+	quota          *worker.Quota // bounds how many events succeed; nil: no bound
 	idleExit       time.Duration
 	drain          time.Duration
 	presence       presence.Options // with Every, the process announces itself
-	idle           *idle.Watch
+	idle           *worker.IdleTimer
 	watching       sync.WaitGroup
 }
 
@@ -46,15 +42,15 @@ type job struct {
 	name    string // of its registration
 	group   service.Group
 	handler eventbus.Handler
-	shell   *shell.Handler // runs the command; nil: there is none
+	command *worker.CommandHandler // runs the command; nil: there is none
 	handled atomic.Int64
 	sub     *eventbus.Subscription // set when it has started
 }
 
 func newJobs(cmd *cobra.Command, idleExit, drain time.Duration) *jobs {
 	return &jobs{
-		stdout: lines.New(cmd.OutOrStdout()), stderr: lines.New(cmd.ErrOrStderr()),
-		idleExit: idleExit, drain: drain, idle: idle.New(),
+		stdout: worker.NewLineWriter(cmd.OutOrStdout()), stderr: worker.NewLineWriter(cmd.ErrOrStderr()),
+		idleExit: idleExit, drain: drain, idle: worker.NewIdleTimer(),
 	}
 }
 
@@ -64,11 +60,11 @@ func (w *jobs) add(name, topic string, o eventbus.SubscribeOptions, exec string)
 	j.group = service.Group{Topic: topic, Options: o, Handler: j.handle, AllowDuplicate: true} // as in a program with this file
 	j.handler = j.print
 	if exec != "" {
-		h, err := shell.New(exec, w.stdout, w.stderr)
+		h, err := worker.NewCommandHandler(exec, w.stdout, w.stderr)
 		if err != nil {
 			return fmt.Errorf("--exec: %w", err)
 		}
-		j.handler, j.shell = j.run(h.Handle), h
+		j.handler, j.command = j.run(h.Handle), h
 	}
 	w.all = append(w.all, j)
 	return nil
@@ -217,4 +213,24 @@ func waits(ctx context.Context, c *connection, bus *eventbus.Bus, topic, group s
 	}
 	// A backend may not know a number. Oldest is set if any event is unacknowledged.
 	return stats.Lag > 0 || stats.Unacked > 0 || !stats.Oldest.IsZero()
+}
+
+// announceFlag adds --announce to a command that handles events.
+func announceFlag(cmd *cobra.Command, o *presence.Options) {
+	cmd.Flags().DurationVar(&o.Every, "announce", 0, "tell operators of this process so often, see eventbus processes (default: never)")
+}
+
+// announcers returns the server that announces the process of bus. There is none without --announce.
+func announcers(ctx context.Context, bus *eventbus.Bus, o presence.Options) ([]eventbus.Server, error) {
+	if o.Every == 0 {
+		return nil, nil
+	}
+	a, err := presence.New(ctx, bus, o)
+	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
+		return nil, fmt.Errorf("--announce %s", f.Reason)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--announce: %w", err)
+	}
+	return []eventbus.Server{a}, nil
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -73,4 +74,23 @@ func inHex(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// An exitError is an error with an exit code of its own, see [service.Outcome.ExitCode].
+type exitError struct {
+	error
+	code int
+}
+
+func (e *exitError) Unwrap() error { return e.error }
+
+// exitCode returns the exit code for the result of a command.
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if err != nil {
+		return service.ExitErrors
+	}
+	return service.ExitClean
 }

@@ -2,23 +2,15 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
 )
 
 // command runs a command line and returns its exit code and output.
@@ -34,38 +26,6 @@ func file(t *testing.T, text string) string {
 	name := filepath.Join(t.TempDir(), "events.ndjson")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
-}
-
-func TestDemo(t *testing.T) {
-	code, stdout, stderr := command(t, "demo")
-	require.Zero(t, code, stderr)
-	require.Empty(t, stderr)
-	require.Contains(t, stdout, "2000 events from the shop in ")
-	require.Contains(t, stdout, "\nlost 0, out of order 0, duplicated 0\n")
-	for _, group := range []string{"billing", "shipping", "audit"} {
-		require.Contains(t, stdout, "\n"+group+" ")
-	}
-}
-
-func TestDemoAsJSON(t *testing.T) {
-	name := file(t, strings.Repeat(`{"key":"k","data":{"order":"o"}}`+"\n", 500))
-	code, stdout, stderr := command(t, "demo", "--json", "--input", name)
-	require.Zero(t, code, stderr)
-	var r demo.Report
-	require.NoError(t, json.Unmarshal([]byte(stdout), &r), "nothing else on stdout")
-	require.Equal(t, name, r.Input)
-	require.Equal(t, 500, r.Published)
-	require.Len(t, r.Groups, 3)
-}
-
-func TestDemoReadsStandardInput(t *testing.T) {
-	root := newRoot(drivers())
-	var out bytes.Buffer
-	root.SetOut(&out)
-	root.SetIn(strings.NewReader(`{"id":"1"}`))
-	root.SetArgs([]string{"demo", "--input", "-"})
-	require.NoError(t, root.ExecuteContext(t.Context()))
-	require.Contains(t, out.String(), "1 event from standard input")
 }
 
 func TestErrorsAreOneLine(t *testing.T) {
@@ -99,85 +59,6 @@ func TestErrorsAreOneLine(t *testing.T) {
 	}
 }
 
-// The demo keeps no events: 96 MiB of input pass through a much smaller heap.
-func TestDemoDoesNotHoldItsInput(t *testing.T) {
-	const events, size = 24 << 10, 4 << 10
-	from, to := io.Pipe()
-	go func() {
-		pad := strings.Repeat("x", size)
-		for i := range events {
-			fmt.Fprintf(to, `{"key":"k-%d","headers":{"pad":"%s"},"data":{}}`+"\n", i%500, pad)
-		}
-		to.Close()
-	}()
-	var most uint64
-	stop := sampleHeap(&most)
-	root := newRoot(drivers())
-	root.SetOut(io.Discard)
-	root.SetIn(from)
-	root.SetArgs([]string{"demo", "--input", "-"})
-	err := root.ExecuteContext(t.Context())
-	stop()
-	require.NoError(t, err)
-	t.Logf("at most %d KiB live", most>>10)
-	require.Less(t, most, uint64(events*size/2), "bytes live at any time")
-}
-
-// sampleHeap records the largest live heap after a collection, until stop is called.
-func sampleHeap(most *uint64) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			runtime.GC()
-			live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-			metrics.Read(live)
-			*most = max(*most, live[0].Value.Uint64())
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	}()
-	return func() { cancel(); <-ended }
-}
-
-// The demo deletes its topics if the account is right, even if it cannot be printed.
-func TestDemoLeavesNoTopicsBehindAClosedPipe(t *testing.T) {
-	b := newBench(t)
-	from, to := io.Pipe()
-	require.NoError(t, from.Close())
-	var errs bytes.Buffer
-	require.Equal(t, 1, run(t.Context(), []backend.Driver{sharedDriver{b.b}}, []string{"demo", "--url", "test:"}, strings.NewReader(""), to, &errs))
-	require.Equal(t, "eventbus: demo: io: read/write on closed pipe\n", errs.String())
-	require.Empty(t, b.ok("", "topics").stdout)
-}
-
-func TestDemoEndsWithASignal(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	from, to := io.Pipe()
-	go func() {
-		for i := 0; ; i++ {
-			if _, err := fmt.Fprintf(to, `{"key":"k-%d"}`+"\n", i%100); err != nil {
-				return
-			}
-			if i == 5000 {
-				cancel(fmt.Errorf("interrupt signal received"))
-			}
-		}
-	}()
-	defer from.Close()
-	root := newRoot(drivers())
-	root.SetOut(io.Discard)
-	root.SetIn(from)
-	root.SetArgs([]string{"demo", "--input", "-"})
-	err := root.ExecuteContext(ctx)
-	require.ErrorContains(t, err, "demo: ended after ")
-	require.ErrorContains(t, err, "interrupt signal received")
-	require.NotContains(t, err.Error(), "drain")
-}
-
 func TestVersion(t *testing.T) {
 	code, stdout, _ := command(t, "version")
 	require.Zero(t, code)
@@ -197,13 +78,4 @@ func TestVersionOfACheckout(t *testing.T) {
 		Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}},
 	})
 	require.Equal(t, "eventbus v0.1.0 abc with changes go1.26.0 "+runtime.GOOS+"/"+runtime.GOARCH, v.String())
-}
-
-func TestReadmeShowsTheAccount(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
-	code, stdout, stderr := command(t, "demo")
-	require.Zero(t, code, stderr)
-	_, account, _ := strings.Cut(stdout, "\n\n")
-	require.Contains(t, string(readme), "```text\n"+account+"```")
 }

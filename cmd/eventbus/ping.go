@@ -17,7 +17,7 @@ func newPing(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Short: "Ask the backend for a sign of life, and say how long it took",
 		Long: `Ask the backend for a sign of life, and say how long that round trip took. The
 connection is made before.`,
-		Args: topics(0, 0),
+		Args: topicArgs(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
 				start := time.Now()

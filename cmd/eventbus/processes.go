@@ -3,20 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/presence"
+	"github.com/spf13/cobra"
 )
 
 const processesHelp = `Show the processes that work for groups, as they announce themselves with package
@@ -49,7 +46,7 @@ func newProcesses(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Short:   "Show the processes that work for groups, and their settings",
 		Long:    processesHelp,
 		Example: "  eventbus processes\n  eventbus processes orders --settings",
-		Args:    topics(0, -1),
+		Args:    topicArgs(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.look(cmd, func(ctx context.Context, b backend.Backend) error {
 				all, err := presence.Processes(ctx, b)
@@ -61,7 +58,7 @@ func newProcesses(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 				}
 				for i := range all {
 					if n := all[i].More; n > 0 {
-						fmt.Fprintf(cmd.ErrOrStderr(), "The note of %s leaves out %s.\n", all[i].Name, count.Of(n, "subscription"))
+						fmt.Fprintf(cmd.ErrOrStderr(), "The note of %s leaves out %s.\n", all[i].Name, plural.Of(n, "subscription"))
 					}
 				}
 				return p.write(cmd.OutOrStdout(), reading(all, args))
@@ -140,24 +137,4 @@ func writeSettings(to io.Writer, all []presence.Setting) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Topic, r.Group, r.Setting.Name, cmp.Or(r.Text, "-"), of)
 	})
-}
-
-// announceFlag adds --announce to a command that handles events.
-func announceFlag(cmd *cobra.Command, o *presence.Options) {
-	cmd.Flags().DurationVar(&o.Every, "announce", 0, "tell operators of this process so often, see eventbus processes (default: never)")
-}
-
-// announcers returns the server that announces the process of bus. There is none without --announce.
-func announcers(ctx context.Context, bus *eventbus.Bus, o presence.Options) ([]eventbus.Server, error) {
-	if o.Every == 0 {
-		return nil, nil
-	}
-	a, err := presence.New(ctx, bus, o)
-	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
-		return nil, fmt.Errorf("--announce %s", f.Reason)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--announce: %w", err)
-	}
-	return []eventbus.Server{a}, nil
 }

@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"sync/atomic"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/feed"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/spf13/cobra"
 )
 
 const pubHelp = `Publish events to a topic: one with --data, or else those of an input, which has
@@ -59,7 +58,7 @@ func newPub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Short:   "Publish one event, or a stream of them",
 		Long:    pubHelp,
 		Example: "  eventbus pub orders --data '{\"order\":\"o-1\"}' --key c-1 --type order.placed\n  eventbus pub orders --once <events.ndjson",
-		Args:    topics(1, 1),
+		Args:    topicArgs(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.single = cmd.Flags().Changed("data")
 			if err := p.run(cmd, args[0], *asJSON); err != nil {
@@ -103,7 +102,7 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 		return err
 	}
 	var stored, duplicates atomic.Int64
-	watch := unexpected(cmd.ErrOrStderr())
+	watch := logProblems(cmd.ErrOrStderr())
 	watch.Published = func(e observer.Published) {
 		stored.Add(int64(e.Stored - e.Duplicates))
 		duplicates.Add(int64(e.Duplicates))
@@ -133,7 +132,7 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	if p.single {
 		err = publisher(cmd.Context(), topic, p.event())
 	} else {
-		f := &feed.Feed{Bus: publisher, Topic: topic, Input: ndjson.NewReader(name, from), Prepare: p.prepare}
+		f := &ndjson.Publisher{Bus: publisher, Topic: topic, Input: ndjson.NewReader(name, from), Prepare: p.prepare}
 		_, err = f.Run(cmd.Context())
 	}
 	if err != nil {
@@ -180,9 +179,9 @@ func (p *pub) due() (time.Time, error) {
 
 // String returns the result as a line of text.
 func (d published) String() string {
-	s := fmt.Sprintf("stored %s in %s", count.Of(d.Stored, "event"), d.Topic)
+	s := fmt.Sprintf("stored %s in %s", plural.Of(d.Stored, "event"), d.Topic)
 	if d.At != "" {
-		s = fmt.Sprintf("scheduled %s of %s for %s", count.Of(d.Stored, "event"), d.Topic, d.At)
+		s = fmt.Sprintf("scheduled %s of %s for %s", plural.Of(d.Stored, "event"), d.Topic, d.At)
 	}
 	if d.Duplicates != nil {
 		s += fmt.Sprintf(", %d were there before", *d.Duplicates)
@@ -231,4 +230,13 @@ func (p *pub) prepare(e *eventbus.Event) error {
 		return errNeedsID
 	}
 	return nil
+}
+
+// openInput opens the input, and returns the name by which messages call it.
+func openInput(stdin io.Reader, input string) (name string, from io.ReadCloser, err error) {
+	if input == "-" {
+		return "standard input", io.NopCloser(stdin), nil
+	}
+	f, err := os.Open(input)
+	return input, f, err
 }

@@ -9,10 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/stretchr/testify/require"
 )
 
 func TestPubOneEvent(t *testing.T) {
@@ -183,24 +181,4 @@ func TestPubCopiesATopic(t *testing.T) {
 		}
 		require.Equal(t, read("from"), read("to"))
 	})
-}
-
-func TestTheBackendComesFromTheEnvironment(t *testing.T) {
-	drivers := []backend.Driver{sharedDriver{inmemory.New(inmemory.Options{})}}
-	for _, row := range []struct{ env, want string }{
-		{"", "eventbus: ping: no backend: give --url or set EVENTBUS_URL\n"},
-		{"nats://u:secret@h", "add nats.Driver{}"},
-		{"test:", ""},
-	} {
-		t.Setenv(urlVariable, row.env)
-		var out, errs safeBuffer
-		code := run(t.Context(), drivers, []string{"ping"}, nil, &out, &errs)
-		require.Equal(t, row.want == "", code == 0)
-		require.Contains(t, errs.String(), row.want)
-		require.NotContains(t, errs.String(), "secret")
-	}
-	t.Setenv(urlVariable, "nats://u:secret@h")
-	var out, errs safeBuffer
-	require.Zero(t, run(t.Context(), drivers, []string{"sub", "--help"}, nil, &out, &errs))
-	require.NotContains(t, out.String(), "secret")
 }

@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/stretchr/testify/require"
 )
 
 // A command handles every published event exactly once in the order of its key, each
@@ -126,17 +125,5 @@ func TestSubAsAProcess(t *testing.T) {
 		require.NoError(t, cmd.Wait(), errs.String())
 		require.Equal(t, "y\nend\n", out.String())
 		require.Equal(t, "handled 1, retried 0, dead-lettered 0, discarded 0\n", errs.String())
-	})
-}
-
-// The demo can run repeatedly on a broker that keeps all events.
-func TestDemoOnBrokers(t *testing.T) {
-	onBrokers(t, func(t *testing.T, _ broker) {
-		for _, args := range [][]string{{}, {}, {"--topic-prefix", "shop"}, {"--topic-prefix", "shop"}} {
-			r := runOnReal(t, "", append([]string{"demo"}, args...)...)
-			require.Zero(t, r.code, r.stdout+r.stderr)
-			require.Contains(t, r.stdout, "\nlost 0, out of order 0, duplicated ")
-		}
-		require.NotContains(t, runOnReal(t, "", "topics").stdout, "demo-", "it leaves nothing behind")
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 )
 
 const scheduleHelp = `Look at the scheduled and recurring events of a topic, and change them.
@@ -43,10 +43,10 @@ func onBus(drivers []backend.Driver, cmd *cobra.Command, do func(cmd *cobra.Comm
 				err = fmt.Errorf("schedule %s: %w", cmd.Name(), err)
 			}
 		}()
-		if err := topics(1, 1)(cmd, args[:min(len(args), 1)]); err != nil {
+		if err := topicArgs(1, 1)(cmd, args[:min(len(args), 1)]); err != nil {
 			return err
 		}
-		bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+		bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func withdraw(cmd *cobra.Command, asJSON bool, ids []string, done []bool, verb, 
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%s of %d: %s", count.Of(int64(failed), "id"), len(ids), otherwise)
+		return fmt.Errorf("%s of %d: %s", plural.Of(int64(failed), "id"), len(ids), otherwise)
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/quota"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/worker"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/presence"
 )
@@ -83,7 +83,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Long:  subHelp,
 		Example: "  eventbus sub orders --group audit\n" +
 			"  eventbus sub orders --group billing --exec ./charge --concurrency 8 --idle-exit 5s",
-		Args: topics(1, 1),
+		Args: topicArgs(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := s.run(cmd, args[0], *asJSON); err != nil {
 				return fmt.Errorf("sub: %w", err)
@@ -204,13 +204,13 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	w.presence = s.presence
 	w.presence.Service = "eventbus"
 	if s.count > 0 {
-		w.quota = quota.New(s.count, limiter.Both(s.options.MaxInFlight, 64<<20))
+		w.quota = worker.NewQuota(s.count, limiter.Both(s.options.MaxInFlight, 64<<20))
 		s.options.Limiter = w.quota
 	}
 	if err := w.add(topic, topic, s.options, s.exec); err != nil {
 		return err
 	}
-	o := eventbus.Options{Service: "eventbus", Observer: unexpected(w.stderr)}
+	o := eventbus.Options{Service: "eventbus", Observer: logProblems(w.stderr)}
 	watch, closeMetrics, err := serveMetrics(cmd.Context(), s.metrics, w.stderr, &o)
 	if err != nil {
 		return err
@@ -228,8 +228,8 @@ func (s *sub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	if err != nil {
 		return ofFlag(err)
 	}
-	a := w.all[0].account()
-	err = conclude(outcome, []account{a}, cause, failOnDeadLetter(cmd, s.failOnDead))
+	a := w.all[0].summary()
+	err = conclude(outcome, []jobSummary{a}, cause, failOnDeadLetter(cmd, s.failOnDead))
 	a.Exit = exitCode(err)
 	return cmp.Or(err, a.write(w.stderr, asJSON))
 }

@@ -8,16 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/testing/redistest"
+	"github.com/stretchr/testify/require"
 )
 
 func TestSubPrintsEvents(t *testing.T) {
@@ -345,4 +347,74 @@ func TestSubThatCannotSettleFails(t *testing.T) {
 	require.Equal(t, 3, r.code, r.stderr)
 	require.Contains(t, r.stderr, "handled 1, retried 0, dead-lettered 0, discarded 0, not confirmed 1, left unsettled 1\n")
 	require.Contains(t, r.stderr, "\neventbus: sub: the time for the drain was over: 0 commands killed, 1 event left\n")
+}
+
+// The exit code of sub, and its account, say whether a command was killed.
+func TestExitCodes(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"clean", []string{"--exec", "true"}, 0, ""},
+		{"retried", []string{"--exec", "test $EVENTBUS_ATTEMPT = 2"}, 0, ""},
+		{"dead-lettered", []string{"--exec", "exit 65"}, 1, "1 event failed for good"},
+		{"dead-lettered, as wanted", []string{"--exec", "exit 65", "--fail-on-dead-letter=false"}, 0, ""},
+		{"killed by a signal", []string{"--exec", "test $EVENTBUS_ATTEMPT = 2 || kill -9 $$"}, 2, "1 command killed"},
+		{"killed at its timeout", []string{"--exec", "test $EVENTBUS_ATTEMPT = 2 || sleep 30", "--timeout", "100ms"}, 2, "1 command killed"},
+		{"killed, and failed for good", []string{"--exec", "kill -9 $$", "--attempts", "1"}, 2, "1 command killed"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBench(t)
+			b.ok("", "pub", "orders", "--data", "x")
+			r := b.run("", append([]string{"sub", "orders", "--group", "g", "--idle-exit", "100ms", "--backoff", "1ms", "--json"}, row.args...)...)
+			require.Equal(t, row.code, r.code, r.stderr)
+			require.Contains(t, r.stderr, row.says)
+			var a jobSummary
+			for line := range strings.Lines(r.stderr) {
+				if strings.HasPrefix(line, "{") {
+					require.NoError(t, json.Unmarshal([]byte(line), &a))
+				}
+			}
+			require.Equal(t, row.code, a.Exit)
+			if row.code == 2 {
+				require.Equal(t, int64(1), a.Killed)
+			}
+		})
+	}
+}
+
+// sub ends with exit code 3 if the time for the drain is over.
+func TestExitCodeOfADrain(t *testing.T) {
+	server := redistest.Start(t)
+	t.Setenv(urlVariable, server.URL())
+	require.Zero(t, runOnReal(t, numbered(1), "pub", "orders").code)
+	for _, command := range []string{"echo begun; sleep 30", "trap '' TERM; echo begun; sleep 30 & wait; sleep 30"} {
+		cmd := process(t, "sub", "orders", "--group", "g", "--exec", command, "--drain", "100ms", "--lease", "1s")
+		var out, errs safeBuffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		require.NoError(t, cmd.Start())
+		await(t, "it runs", func() bool { return strings.HasPrefix(out.String(), "begun\n") })
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		var exit *exec.ExitError
+		require.ErrorAs(t, cmd.Wait(), &exit)
+		require.Equal(t, 3, exit.ExitCode(), errs.String())
+	}
+}
+
+// A command that fails shows at once: the first failed attempt is a line of the log, and the
+// account has the last error of each event that waits. Many failures are few lines.
+func TestSubShowsFailures(t *testing.T) {
+	onEach(t, func(t *testing.T, b *bench) {
+		b.ok(strings.Repeat(`{"data":1}`+"\n", 50), "pub", "orders")
+		s := b.start("sub", "orders", "--group", "g", "--backoff", "1h", "--max-backoff", "2h", "--exec", "echo no stock >&2; exit 1")
+		await(t, "each was tried", func() bool { return strings.Count("\n"+s.errs.String(), "\nno stock") == 50 })
+		r := s.end()
+		require.Regexp(t, `time=\S+ level=WARN msg="eventbus: handler failed" topic=orders group=g id=\S+ position=\S+ attempt=1 max_attempts=12 `+
+			`next_attempt_in=\S+ error="exit status 1: no stock" error_class=\*exec.ExitError\n`, r.stderr)
+		require.Equal(t, 2, strings.Count(r.stderr, "handler failed"))
+		require.Contains(t, r.stderr, " repeated=49 first=")
+		require.Regexp(t, `handled 0, retried 50, dead-lettered 0, discarded 0, failing 50, the last \S+: exit status 1: no stock\n`, r.account())
+	})
 }

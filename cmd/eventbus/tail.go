@@ -82,7 +82,7 @@ func (t *tail) args(cmd *cobra.Command, args []string) error {
 		}
 		args = []string{topic}
 	}
-	return topics(1, 1)(cmd, args)
+	return topicArgs(1, 1)(cmd, args)
 }
 
 func (t *tail) run(cmd *cobra.Command, topic string) error {
@@ -93,7 +93,7 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 		return err
 	}
 	ctx := cmd.Context()
-	bus, err := t.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	bus, err := t.open(ctx, eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 	if err != nil {
 		return err
 	}

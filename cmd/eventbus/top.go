@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/operator"
+	"github.com/spf13/cobra"
 )
 
 const topHelp = `Show how the groups of the topics are doing, again and again, the ones in trouble
@@ -50,7 +48,7 @@ func newTop(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Short:   "Show how groups are doing, live",
 		Long:    topHelp,
 		Example: "  eventbus top\n  eventbus top orders --count 1 --json",
-		Args:    topics(0, -1),
+		Args:    topicArgs(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := t.run(cmd, args); err != nil {
 				return fmt.Errorf("top: %w", err)
@@ -74,7 +72,7 @@ func (t *top) run(cmd *cobra.Command, names []string) error {
 		return errors.New("--count and --rows must not be negative")
 	}
 	ctx := cmd.Context()
-	bus, err := t.open(ctx, eventbus.Options{Service: "eventbus", Observer: unexpected(cmd.ErrOrStderr())})
+	bus, err := t.open(ctx, eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 	if err != nil {
 		return err
 	}
@@ -102,15 +100,6 @@ func (t *top) run(cmd *cobra.Command, names []string) error {
 			return nil // an interrupt ends it normally
 		}
 	}
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // A round is a line of top --json.
@@ -170,7 +159,7 @@ func (t *top) write(w io.Writer, clear string, s *groupstats.Snapshot, names []s
 	}
 	now := time.Now()
 	text := &strings.Builder{}
-	fmt.Fprintln(text, summary(s, n, now))
+	fmt.Fprintln(text, headline(s, n, now))
 	err := writeTable(text, "TOPIC\tGROUP\tSTATUS\tLAG\tIN FLIGHT\tDELAYED\tOLDEST\tDEAD\tMEMBERS", rows, func(w io.Writer, r topRow) {
 		oldest := "unknown"
 		if r.Told {
@@ -188,8 +177,8 @@ func (t *top) write(w io.Writer, clear string, s *groupstats.Snapshot, names []s
 	return err
 }
 
-// summary returns the first line: how many groups have each status, or why there are no new figures.
-func summary(s *groupstats.Snapshot, n map[groupstats.Status]int, now time.Time) string {
+// headline returns the first line: how many groups have each status, or why there are no new figures.
+func headline(s *groupstats.Snapshot, n map[groupstats.Status]int, now time.Time) string {
 	var words []string
 	for _, st := range groupstats.Statuses {
 		if n[st] > 0 {

@@ -97,7 +97,7 @@ func TestTopSummary(t *testing.T) {
 		"12:03:05  groups: 1 stuck, 7 ok  (figures of 8s ago: dial: unavailable)": {Taken: now.Add(-8 * time.Second), Err: away},
 		"12:03:05  no figures yet: dial: unavailable":                             {Err: away},
 	} {
-		require.Equal(t, want, summary(s, n, now))
+		require.Equal(t, want, headline(s, n, now))
 	}
 	b := newBench(t)
 	b.b = silent{Backend: b.mem, err: errors.Join(backend.ErrUnavailable, http.ErrServerClosed)}

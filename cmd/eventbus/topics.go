@@ -1,19 +1,23 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
-	"unicode"
+	"strings"
+	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/bytesize"
+	"github.com/seed41896749/eventbus/internal/operator"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/spf13/cobra"
 )
 
 func newTopics(drivers []backend.Driver, asJSON *bool) *cobra.Command {
@@ -26,7 +30,7 @@ func newTopics(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 It is unknown if the topic has no group and more than 1,000 events or 16 MiB.
 
 A topic with partitions is one line. Its depth is the sum over all partitions.`,
-		Args: topics(0, 0),
+		Args: topicArgs(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
 				s, err := survey.New(b)
@@ -63,42 +67,184 @@ func writeTopics(to io.Writer, rows []survey.Topic) error {
 	})
 }
 
-// writePartitions writes a number of partitions, if the table has a column for it.
-func writePartitions(w io.Writer, divided bool, n int) {
-	switch {
-	case divided && n > 0:
-		fmt.Fprintf(w, "\t%d", n)
-	case divided:
-		fmt.Fprint(w, "\t-")
-	}
+func newTopicsDeclare(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	return newTopicsSettings(drivers, asJSON, &cobra.Command{
+		Use: "declare TOPIC", Short: "Make a topic", Example: "  eventbus topics declare orders --keep 24h",
+		Long: "Make a topic, with settings that the broker stores. A topic that has settings keeps them.\nThe command prints the settings in force.",
+	}, false)
 }
 
-// writeTable writes a heading and rows; without rows, nothing.
-func writeTable[R any](to io.Writer, heading string, rows []R, write func(io.Writer, R)) error {
-	if len(rows) == 0 {
-		return nil
-	}
-	w := tabwriter.NewWriter(printable{to}, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, heading)
-	for _, r := range rows {
-		write(w, r)
-	}
-	return w.Flush()
+func newTopicsSet(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	return newTopicsSettings(drivers, asJSON, &cobra.Command{
+		Use: "set TOPIC", Short: "Change the settings of a topic", Example: "  eventbus topics set orders --keep 72h --max-messages 1000000\n  eventbus topics set orders --partitions 32",
+		Long: "Replace the settings of a topic, for every process. A setting without its flag is removed.\n\n" + divideHelp,
+	}, true)
 }
 
-// A printable passes on text for people. It replaces control characters, because a
-// terminal would obey the control characters of an event.
-type printable struct{ to io.Writer }
-
-func (w printable) Write(p []byte) (int, error) {
-	text := bytes.Map(func(r rune) rune {
-		if r != '\n' && !unicode.IsPrint(r) {
-			return '?'
+// newTopicsSettings makes a command that declares a topic with settings. With replace, it may also
+// change the number of partitions.
+func newTopicsSettings(drivers []backend.Driver, asJSON *bool, cmd *cobra.Command, replace bool) *cobra.Command {
+	c := &change{connection: connection{drivers: drivers}, asJSON: asJSON}
+	d := divide{change: c}
+	var s backend.TopicSettings
+	var size string
+	c.command(cmd, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) (err error) {
+		if replace && cmd.Flags().Changed("partitions") {
+			return d.run(ctx, cmd, bus, topic)
 		}
-		return r
-	}, p)
-	if _, err := w.to.Write(text); err != nil {
-		return 0, err
+		if size != "" {
+			if s.MaxBytes, err = bytesize.Parse(size); err != nil {
+				return fmt.Errorf("--max-bytes: %w", err)
+			}
+		}
+		if replace {
+			if err := operator.RequireStored(ctx, bus.Backend(), topic); err != nil {
+				return err
+			}
+		}
+		has, err := backend.Declare(ctx, bus.Backend(), topic, backend.Declaration{Settings: s, Replace: replace})
+		if err != nil {
+			return err
+		}
+		if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s exists%s\n", topic, inForce(has)); err == nil && has != s && s != (backend.TopicSettings{}) {
+			err = errors.New("the topic has other settings, which stay in force: topics set changes them")
+		}
+		return err
+	})
+	f := cmd.Flags()
+	f.DurationVar(&s.Keep, "keep", 0, "how long an event stays that every group has settled (default: not at all)")
+	f.Int64Var(&s.MaxMessages, "max-messages", 0, "the most events of the topic (default: the bound of the backend)")
+	f.StringVar(&size, "max-bytes", "", "the most `bytes` of the topic, such as 10GiB (default: the bound of the backend)")
+	if replace {
+		f.IntVar(&d.number, "partitions", 0, "the number of partitions, of a topic that has some")
+		f.BoolVar(&c.yes, "yes", false, "do not ask")
 	}
-	return len(p), nil
+	return cmd
+}
+
+// inForce returns a text about settings, such as ", keeps events for 24h0m0s".
+func inForce(s backend.TopicSettings) (text string) {
+	if s.Keep > 0 {
+		text += fmt.Sprintf(", keeps events for %v", s.Keep)
+	}
+	if s.MaxMessages > 0 {
+		text += fmt.Sprintf(", has at most %s", plural.Of(s.MaxMessages, "event"))
+	}
+	if s.MaxBytes > 0 {
+		text += fmt.Sprintf(", has at most %s", plural.Of(s.MaxBytes, "byte"))
+	}
+	return text
+}
+
+func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
+	c := &change{connection: connection{drivers: drivers}, asJSON: asJSON}
+	cmd := c.command(&cobra.Command{
+		Use: "delete TOPIC", Short: "Delete a topic with its groups and events", Example: "  eventbus topics delete orders.old",
+		Long: "Delete a topic with its groups and events. A running member makes it again, so stop the\nmembers first.",
+	}, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) error {
+		admin, err := operator.Admin(ctx, bus.Backend(), topic, "")
+		if err != nil {
+			return err
+		}
+		s, err := survey.New(bus.Backend())
+		if err != nil {
+			return err
+		}
+		s.Inner = true
+		rows, err := s.Topics(ctx)
+		if err != nil {
+			return err
+		}
+		row := survey.Topic{Groups: backend.Unknown, Depth: backend.Unknown}
+		for _, r := range rows {
+			if r.Topic == topic && r.Partitions == 0 {
+				row = r
+			}
+		}
+		if row.Groups != 0 || row.Depth != 0 {
+			if err := c.confirm(cmd, fmt.Sprintf("delete %s and %s", eventsText(row.Depth, "of "+topic), groupsText(row.Groups))); err != nil {
+				return err
+			}
+		}
+		if err := admin.DeleteTopic(ctx, topic); err != nil {
+			return err
+		}
+		return c.print(cmd, outcome{topic, "", "deleted", row.Depth, ""}, fmt.Sprintf("%s is deleted, with %s and %s", topic, eventsText(row.Depth, "that it kept"), groupsText(row.Groups)))
+	})
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
+	return cmd
+}
+
+const divideHelp = `--partitions changes the number of partitions of a topic that has some, and leaves the other
+settings. First let the groups settle all events, and then stop all members. Publishers
+wait for about ten seconds. Then programs with the old number get an error. The command
+asks before it deletes settled events that the topic keeps, or loses their order.`
+
+// A divide is the part of topics set that changes the number of partitions.
+type divide struct {
+	*change
+	number int
+}
+
+// A divided is the result that it prints.
+type divided struct {
+	Topic      string       `json:"topic"`
+	Done       string       `json:"done"` // divided; unchanged
+	Before     int          `json:"before"`
+	Partitions int          `json:"partitions"`
+	Groups     int          `json:"groups"`  // that have the partitions
+	Deleted    int          `json:"deleted"` // partitions
+	Events     survey.Count `json:"events"`  // that were deleted with them
+}
+
+func (d *divide) run(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic string) error {
+	for _, other := range []string{"keep", "max-messages", "max-bytes"} {
+		if cmd.Flags().Changed(other) {
+			return fmt.Errorf("give --partitions without --%s: it leaves the other settings as they are", other)
+		}
+	}
+	if d.number < 1 || d.number > partition.Most {
+		return fmt.Errorf("--partitions is %d, want 1 to %d", d.number, partition.Most)
+	}
+	if err := operator.RequireTopics(ctx, bus.Backend(), topic); err != nil {
+		return err
+	}
+	work := partition.Change{
+		Backend: bus.Backend(), Topic: topic, Number: d.number, By: cmp.Or(userName(), "an operator"),
+		Confirm: func(l partition.Loss) error { return d.confirm(cmd, loses(topic, d.number, l)) },
+	}
+	r, err := work.Run(ctx)
+	if err != nil {
+		return err
+	}
+	now := divided{topic, "divided", r.Before, r.Now, r.Groups, r.Deleted, survey.Count(r.Events)}
+	text := fmt.Sprintf("%s has %d partitions now, in place of %d", topic, r.Now, r.Before)
+	if r.Before == r.Now {
+		now.Done, text = "unchanged", fmt.Sprintf("%s has %d partitions already", topic, r.Now)
+	} else {
+		text += ": " + groupsText(survey.Count(r.Groups)) + " had settled all events"
+	}
+	if r.Deleted > 0 {
+		text += fmt.Sprintf("; the command has deleted %s, with %s", plural.Of(int64(r.Deleted), "partition"), eventsText(now.Events, "that they kept"))
+	}
+	if *d.asJSON {
+		return writeJSON(cmd.OutOrStdout(), now)
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+	return err
+}
+
+// loses describes a loss to the operator.
+func loses(topic string, number int, l partition.Loss) string {
+	if o := l.Other; o != nil {
+		return fmt.Sprintf("give up the change to %s that %q began at %s, and that must not run any more", plural.Of(int64(o.Next), "partition"), o.By, o.Began.Format(time.RFC3339))
+	}
+	var parts []string
+	if l.Deleted != 0 {
+		parts = append(parts, "delete "+eventsText(survey.Count(l.Deleted), fmt.Sprintf("that the partitions of %s from %d on keep", topic, number)))
+	}
+	if l.Mixed != 0 {
+		parts = append(parts, "leave "+eventsText(survey.Count(l.Mixed), "that "+topic+" keeps without an order with later ones of their key"))
+	}
+	return strings.Join(parts, " and ")
 }

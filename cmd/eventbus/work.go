@@ -29,8 +29,8 @@ It ends as sub does, and prints an account of each subscription on standard erro
 time for the drain is drain_timeout of the file, unless --drain is given. The exit code
 is that of sub, over all subscriptions.`
 
-// A worker is the command "eventbus work", with its flags.
-type worker struct {
+// A work is the command "eventbus work", with its flags.
+type work struct {
 	connection
 
 	file, exec, metrics string
@@ -41,7 +41,7 @@ type worker struct {
 }
 
 func newWork(drivers []backend.Driver, asJSON *bool) *cobra.Command {
-	w := &worker{connection: connection{drivers: drivers}}
+	w := &work{connection: connection{drivers: drivers}}
 	cmd := &cobra.Command{
 		Use:   "work --config FILE --exec COMMAND",
 		Short: "Run a command for each event of the groups of a configuration file",
@@ -73,7 +73,7 @@ func newWork(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 }
 
 // parse checks the flags.
-func (w *worker) parse(cmd *cobra.Command) error {
+func (w *work) parse(cmd *cobra.Command) error {
 	switch {
 	case w.idleExit < 0:
 		return errors.New("--idle-exit is negative")
@@ -85,7 +85,7 @@ func (w *worker) parse(cmd *cobra.Command) error {
 	return filled(cmd, "config", "exec")
 }
 
-func (w *worker) run(cmd *cobra.Command, asJSON bool) error {
+func (w *work) run(cmd *cobra.Command, asJSON bool) error {
 	if err := w.parse(cmd); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (w *worker) run(cmd *cobra.Command, asJSON bool) error {
 			return err
 		}
 	}
-	extra := eventbus.Options{Observer: unexpected(j.stderr)}
+	extra := eventbus.Options{Observer: logProblems(j.stderr)}
 	watch, closeMetrics, err := serveMetrics(cmd.Context(), w.metrics, j.stderr, &extra)
 	if err != nil {
 		return err
@@ -127,12 +127,12 @@ func (w *worker) run(cmd *cobra.Command, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	accounts := make([]account, len(j.all))
+	summaries := make([]jobSummary, len(j.all))
 	for i, one := range j.all {
-		accounts[i] = one.account()
+		summaries[i] = one.summary()
 	}
-	err = conclude(outcome, accounts, cause, failOnDeadLetter(cmd, w.failOnDead))
-	for _, a := range accounts {
+	err = conclude(outcome, summaries, cause, failOnDeadLetter(cmd, w.failOnDead))
+	for _, a := range summaries {
 		a.Exit = exitCode(err)
 		err = cmp.Or(err, a.write(j.stderr, asJSON))
 	}
@@ -140,7 +140,7 @@ func (w *worker) run(cmd *cobra.Command, asJSON bool) error {
 }
 
 // names returns the names of the subscriptions to run.
-func (w *worker) names(cfg *config.Config) ([]string, error) {
+func (w *work) names(cfg *config.Config) ([]string, error) {
 	all := cfg.Subscriptions()
 	for i, name := range w.only {
 		if !slices.Contains(all, name) {
@@ -160,7 +160,7 @@ func (w *worker) names(cfg *config.Config) ([]string, error) {
 }
 
 // add adds the subscription with this name.
-func (w *worker) add(j *jobs, cfg *config.Config, name string) error {
+func (w *work) add(j *jobs, cfg *config.Config, name string) error {
 	if cfg.Batch(name) != (eventbus.Batch{}) {
 		return fmt.Errorf("bus.subscriptions.%s.batch is set, but a command handles single events", name)
 	}
@@ -172,7 +172,7 @@ func (w *worker) add(j *jobs, cfg *config.Config, name string) error {
 }
 
 // open opens the bus of the file, with the observer and the middleware of extra.
-func (w *worker) open(ctx context.Context, cfg *config.Config, extra eventbus.Options) (bus *eventbus.Bus, err error) {
+func (w *work) open(ctx context.Context, cfg *config.Config, extra eventbus.Options) (bus *eventbus.Bus, err error) {
 	err = w.bound(ctx, func(ctx context.Context) error {
 		bus, err = cfg.Open(ctx, func(o *eventbus.Options) {
 			o.Observer, o.Middleware, o.PublishMiddleware = extra.Observer, extra.Middleware, extra.PublishMiddleware

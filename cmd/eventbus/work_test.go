@@ -42,9 +42,9 @@ func TestWork(t *testing.T) {
 	b.ok(numbered(2), "pub", "orders")
 	r = b.work(workFile, "--exec", "true", "--json", "--only", "audit")
 	require.Zero(t, r.code, r.stderr)
-	var a account
+	var a jobSummary
 	require.NoError(t, json.Unmarshal([]byte(r.account()), &a))
-	require.Equal(t, account{Name: "audit", Handled: 2}, a)
+	require.Equal(t, jobSummary{Name: "audit", Handled: 2}, a)
 }
 
 // The exit code is the greatest one of all subscriptions.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
@@ -46,7 +46,7 @@ func of(n groupstats.Count) string {
 	if !n.Known() {
 		return "an unknown number of events"
 	}
-	return count.Of(int64(n), "event")
+	return plural.Of(int64(n), "event")
 }
 
 // age returns the age of t as text.
@@ -164,7 +164,7 @@ func lettersIn(l *groupstats.Letters) string {
 	if l.More {
 		return l.String() + " dead letters"
 	}
-	return count.Of(l.N, "dead letter")
+	return plural.Of(l.N, "dead letter")
 }
 
 // kinds says in a sentence which dead letters there are most of.

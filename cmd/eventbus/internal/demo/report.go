@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/count"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 )
 
 // A Report has the counts of an [Account] at the end of a run, with sums over all groups.
@@ -56,7 +56,7 @@ func (r Report) Err() error {
 // WriteText writes the report as a table.
 func (r Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s from %s in %.1f s\n\n", count.Of(r.Published, "event"), r.Input, r.Seconds)
+	fmt.Fprintf(&b, "%s from %s in %.1f s\n\n", plural.Of(r.Published, "event"), r.Input, r.Seconds)
 	const form = "%-10s%11v%11v%11v%15v%12v%8v%14v\n"
 	fmt.Fprintf(&b, form, "group", "published", "handled", "retried", "dead-lettered", "duplicated", "lost", "out of order")
 	for _, g := range r.Groups {

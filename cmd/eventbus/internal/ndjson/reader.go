@@ -76,7 +76,7 @@ func parse(text []byte) (*eventbus.Event, error) {
 	if text[0] != '{' {
 		return nil, errors.New("not an event as JSON: it does not begin with {")
 	}
-	var l line
+	var l eventLine
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&l); err != nil {
