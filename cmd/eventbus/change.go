@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/spf13/cobra"
 )
@@ -27,11 +27,11 @@ type change struct {
 
 // An outcome is the result of a change that a command prints.
 type outcome struct {
-	Topic  string       `json:"topic"`
-	Group  string       `json:"group,omitempty"`
-	Done   string       `json:"done"`           // deleted or reset
-	Events survey.Count `json:"events"`         // deleted: lost with it; reset: the group gets them now
-	From   string       `json:"from,omitempty"` // reset: the position of the first of Events
+	Topic  string           `json:"topic"`
+	Group  string           `json:"group,omitempty"`
+	Done   string           `json:"done"`           // deleted or reset
+	Events groupstats.Count `json:"events"`         // deleted: lost with it; reset: the group gets them now
+	From   string           `json:"from,omitempty"` // reset: the position of the first of Events
 }
 
 // command makes a command that calls do with a bus. Its arguments are a topic and, if names is
@@ -98,12 +98,12 @@ func (c *change) print(cmd *cobra.Command, o outcome, text string) error {
 }
 
 // unsettled returns how many events a group has not settled.
-func unsettled(ctx context.Context, b backend.Backend, topic, group string) survey.Count {
-	return survey.Count(operator.Unsettled(ctx, b, topic, group))
+func unsettled(ctx context.Context, b backend.Backend, topic, group string) groupstats.Count {
+	return groupstats.Count(operator.Unsettled(ctx, b, topic, group))
 }
 
 // eventsText writes a number of events, such as "12 events that billing has not settled".
-func eventsText(n survey.Count, which string) string {
+func eventsText(n groupstats.Count, which string) string {
 	if n == backend.Unknown {
 		return "an unknown number of events " + which
 	}
@@ -120,7 +120,7 @@ func userName() string {
 }
 
 // groupsText writes a number of groups.
-func groupsText(n survey.Count) string {
+func groupsText(n groupstats.Count) string {
 	if n == backend.Unknown {
 		return "an unknown number of groups"
 	}

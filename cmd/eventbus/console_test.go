@@ -19,7 +19,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/bolt"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/lifecycle"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/stretchr/testify/require"
@@ -142,7 +142,7 @@ func TestServePartitions(t *testing.T) {
 			require.NoError(t, err)
 			page = v.page("")
 			for label, n := range map[string]int64{"Lag": stats.Lag, "In flight": stats.InFlight, "Delayed": stats.Delayed, "Members": stats.Members} {
-				if !slices.Equal(cells(page, label), []string{survey.Count(n).String()}) {
+				if !slices.Equal(cells(page, label), []string{groupstats.Count(n).String()}) {
 					return false
 				}
 			}

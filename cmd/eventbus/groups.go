@@ -11,8 +11,8 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
 	"github.com/seed41896749/eventbus/deadletter"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/presence"
@@ -48,7 +48,7 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Args:  topicArgs(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
-				s, err := survey.New(b)
+				s, err := groupstats.NewSurvey(b)
 				if err != nil {
 					return err
 				}
@@ -77,17 +77,17 @@ func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-func writeGroups(to io.Writer, rows []survey.Group, now time.Time) error {
+func writeGroups(to io.Writer, rows []groupstats.GroupRow, now time.Time) error {
 	heading := "TOPIC\tGROUP\tDEPTH\tLAG\tIN FLIGHT\tDELAYED\tOLDEST\tDEAD\tMEMBERS"
-	divided := slices.ContainsFunc(rows, func(g survey.Group) bool { return g.Partitions > 0 })
+	divided := slices.ContainsFunc(rows, func(g groupstats.GroupRow) bool { return g.Partitions > 0 })
 	if divided {
 		heading += "\tPARTITIONS"
 	}
-	paused := slices.ContainsFunc(rows, func(g survey.Group) bool { return g.Paused != nil })
+	paused := slices.ContainsFunc(rows, func(g groupstats.GroupRow) bool { return g.Paused != nil })
 	if paused {
 		heading += "\tPAUSED"
 	}
-	return writeTable(to, heading, rows, func(w io.Writer, g survey.Group) {
+	return writeTable(to, heading, rows, func(w io.Writer, g groupstats.GroupRow) {
 		fmt.Fprintf(w, "%s\t%s\t%v\t%v\t%v\t%v\t%s\t%v\t%v",
 			g.Topic, g.Group, g.Depth, g.Lag, g.InFlight, g.Delayed, age(g.Oldest, now), g.DeadLetters, g.Members)
 		writePartitions(w, divided, g.Partitions)
@@ -98,8 +98,8 @@ func writeGroups(to io.Writer, rows []survey.Group, now time.Time) error {
 	})
 }
 
-func writeOwners(to io.Writer, rows []survey.Owner) error {
-	return writeTable(to, "TOPIC\tGROUP\tMEMBER\tSTATE\tOWNS\tPARTITIONS", rows, func(w io.Writer, o survey.Owner) {
+func writeOwners(to io.Writer, rows []groupstats.OwnerRow) error {
+	return writeTable(to, "TOPIC\tGROUP\tMEMBER\tSTATE\tOWNS\tPARTITIONS", rows, func(w io.Writer, o groupstats.OwnerRow) {
 		member, state := cmp.Or(o.Member, "-"), "silent"
 		switch {
 		case o.Member == "":

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/stretchr/testify/require"
 )
 
@@ -99,6 +99,6 @@ func TestAge(t *testing.T) {
 	}
 	require.Equal(t, "-", age(time.Time{}, now))
 	var out strings.Builder
-	require.NoError(t, writeGroups(&out, []survey.Group{{Topic: "a", Group: "g", Lag: backend.Unknown}}, now))
+	require.NoError(t, writeGroups(&out, []groupstats.GroupRow{{Topic: "a", Group: "g", Stats: groupstats.Stats{Lag: backend.Unknown}}}, now))
 	require.Contains(t, out.String(), "unknown")
 }

@@ -15,8 +15,8 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/nats"
@@ -176,7 +176,7 @@ func (r *running) end() result {
 func (r *running) wait() result { return result{<-r.ended, r.out.String(), r.errs.String()} }
 
 // groups runs the command groups.
-func (b *bench) groups(topics ...string) (rows []survey.Group) {
+func (b *bench) groups(topics ...string) (rows []groupstats.GroupRow) {
 	b.t.Helper()
 	r := b.ok("", append([]string{"groups", "--json"}, topics...)...)
 	require.NoError(b.t, json.Unmarshal([]byte(r.stdout), &rows), r.stdout)

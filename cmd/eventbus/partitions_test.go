@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -40,7 +40,7 @@ func (b *bench) joins(bus *eventbus.Bus) *eventbus.Subscription {
 }
 
 // owners runs the command groups --owners.
-func (b *bench) owners() (rows []survey.Owner) {
+func (b *bench) owners() (rows []groupstats.OwnerRow) {
 	b.t.Helper()
 	b.ok("", "groups", "orders", "--owners", "--json").decode(b.t, &rows)
 	return rows
@@ -54,7 +54,7 @@ func TestTablesOfPartitions(t *testing.T) {
 		two, endTwo := b.divided(4)
 		first, second := b.joins(one), b.joins(two)
 		await(t, "each has its share", func() bool { return len(first.Partitions()) == 2 && len(second.Partitions()) == 2 })
-		var rows []survey.Owner
+		var rows []groupstats.OwnerRow
 		await(t, "the notes say so", func() bool {
 			rows = b.owners()
 			return len(rows) == 2 && len(rows[0].Partitions) == 2 && len(rows[1].Partitions) == 2
@@ -67,7 +67,7 @@ func TestTablesOfPartitions(t *testing.T) {
 		require.Regexp(t, `(?m)^orders +billing +shop@.* lives +2 +[0-3]`, b.ok("", "groups", "--owners").stdout)
 		endOne()
 		endTwo()
-		require.Equal(t, []survey.Owner{{Topic: "orders", Group: "billing", Partitions: []int{0, 1, 2, 3}}}, b.owners())
+		require.Equal(t, []groupstats.OwnerRow{{Topic: "orders", Group: "billing", Partitions: []int{0, 1, 2, 3}}}, b.owners())
 		require.Regexp(t, `(?m)^orders +billing +- +free +4 +0-3$`, b.ok("", "groups", "--owners").stdout)
 
 		bus, end := b.divided(4)
@@ -75,23 +75,24 @@ func TestTablesOfPartitions(t *testing.T) {
 		end()
 		groups := b.groups("orders")
 		require.Len(t, groups, 1)
-		require.Equal(t, survey.Group{
-			Topic: "orders", Group: "billing", Partitions: 4, Depth: groups[0].Depth, Lag: 9, Oldest: groups[0].Oldest, Members: groups[0].Members,
+		require.Equal(t, groupstats.GroupRow{
+			Topic: "orders", Group: "billing", Partitions: 4,
+			Stats: groupstats.Stats{Depth: groups[0].Depth, Lag: 9, Oldest: groups[0].Oldest, Members: groups[0].Members},
 		}, groups[0])
-		require.GreaterOrEqual(t, groups[0].Depth, survey.Count(9))
+		require.GreaterOrEqual(t, groups[0].Depth, groupstats.Count(9))
 		require.WithinDuration(t, time.Now(), groups[0].Oldest, time.Minute)
 		require.Equal(t, groups, b.groups(), "all groups")
 		require.Regexp(t, `^TOPIC .* PARTITIONS\norders +billing +\d+ +9 .* 4\n$`, b.ok("", "groups").stdout)
 
-		shown, all := map[string]survey.Topic{}, map[string]survey.Topic{}
-		for args, rows := range map[string]map[string]survey.Topic{"--json": shown, "--all": all} {
-			var list []survey.Topic
+		shown, all := map[string]groupstats.TopicRow{}, map[string]groupstats.TopicRow{}
+		for args, rows := range map[string]map[string]groupstats.TopicRow{"--json": shown, "--all": all} {
+			var list []groupstats.TopicRow
 			b.ok("", "topics", args, "--json").decode(t, &list)
 			for _, r := range list {
 				rows[r.Topic] = r
 			}
 		}
-		require.Equal(t, survey.Topic{Topic: "orders", Partitions: 4, Groups: 1, Depth: groups[0].Depth}, shown["orders"])
+		require.Equal(t, groupstats.TopicRow{Topic: "orders", Partitions: 4, Groups: 1, Depth: groups[0].Depth}, shown["orders"])
 		require.Equal(t, shown["orders"], all["orders"])
 		for _, name := range append(eventbus.PartitionTopics("orders", 4), partition.NumberTopic("orders"), partition.OwnersTopic("orders")) {
 			require.NotContains(t, shown, name)
@@ -153,7 +154,7 @@ func TestTopicsSetPartitions(t *testing.T) {
 
 		bus, end := b.divided(8)
 		b.publishes(bus, 20)
-		require.Equal(t, survey.Count(20), b.groups("orders")[0].Lag, "the group has the new partitions too")
+		require.Equal(t, groupstats.Count(20), b.groups("orders")[0].Lag, "the group has the new partitions too")
 		s = b.joins(bus)
 		await(t, "it works", func() bool { return len(s.Partitions()) == 8 && s.Counts().Acknowledged == 20 })
 		end()

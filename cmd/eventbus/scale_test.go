@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,11 +75,11 @@ func pubSubExec(t *testing.T, n int, run func(stdin string, args ...string) resu
 
 	r = run("", "groups", "orders", "--json")
 	require.Zero(t, r.code, r.stderr)
-	var rows []survey.Group
+	var rows []groupstats.GroupRow
 	r.decode(t, &rows)
 	require.Len(t, rows, 1)
 	rows[0].Depth, rows[0].Members, rows[0].Oldest = 0, 0, time.Time{} // the backend decides when these vanish
-	require.Equal(t, survey.Group{Topic: "orders", Group: "billing"}, rows[0])
+	require.Equal(t, groupstats.GroupRow{Topic: "orders", Group: "billing"}, rows[0])
 }
 
 // The other commands, on a real broker.
@@ -102,10 +102,10 @@ func TestCommandsOnBrokers(t *testing.T) {
 		require.Equal(t, 1, r.code, r.stderr)
 		require.Contains(t, r.stderr, "handled 4, retried 0, dead-lettered 1, discarded 0\n")
 		require.Contains(t, ok("", "topics").stdout, "orders.dlq")
-		var rows []survey.Group
+		var rows []groupstats.GroupRow
 		ok("", "groups", "--json").decode(t, &rows)
 		require.Len(t, rows, 2)
-		for i, lag := range []survey.Count{91, 96} {
+		for i, lag := range []groupstats.Count{91, 96} {
 			require.Equal(t, lag, rows[i].Lag+rows[i].InFlight+rows[i].Delayed)
 			require.EqualValues(t, i, rows[i].DeadLetters, "a letter belongs to the group that failed")
 		}

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/stretchr/testify/require"
 )
@@ -94,7 +94,7 @@ func TestSubExitCodes(t *testing.T) {
 		require.Len(t, dead, 2)
 		require.Equal(t, "exit status 65: bad data", dead[0].Headers.Get("eventbus-dead-error"))
 		require.Equal(t, "exit status 1: always", dead[1].Headers.Get("eventbus-dead-error"))
-		require.Equal(t, survey.Count(2), b.groups("orders")[0].DeadLetters)
+		require.Equal(t, groupstats.Count(2), b.groups("orders")[0].DeadLetters)
 
 		// Dead letters can be consumed, and discarded when they fail.
 		r = b.ok("", "sub", "orders.dlq", "--group", "ops", "--idle-exit", "50ms", "--dead-letter", "discard")

@@ -115,13 +115,14 @@ type topRow struct {
 	Group  string `json:"group"`
 	Status string `json:"status"`
 	groupstats.Stats
+	Told        bool             `json:"told"` // the backend has described the group
 	DeadLetters groupstats.Count `json:"dead_letters"`
 	More        bool             `json:"more_dead_letters,omitempty"` // there may be more
 	Error       string           `json:"error,omitempty"`
 }
 
 func newTopRow(g *groupstats.Group) topRow {
-	r := topRow{g.Topic, g.Name, g.Status.String(), g.Stats, groupstats.Count(g.Dead.N), g.Dead.More, g.Err}
+	r := topRow{g.Topic, g.Name, g.Status.String(), g.Stats, g.Told, groupstats.Count(g.Dead.N), g.Dead.More, g.Err}
 	if g.Dead.Unknown {
 		r.DeadLetters = backend.Unknown
 	}

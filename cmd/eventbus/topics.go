@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
 	"github.com/seed41896749/eventbus/internal/bytesize"
+	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/spf13/cobra"
@@ -33,7 +33,7 @@ A topic with partitions is one line. Its depth is the sum over all partitions.`,
 		Args: topicArgs(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
-				s, err := survey.New(b)
+				s, err := groupstats.NewSurvey(b)
 				if err != nil {
 					return err
 				}
@@ -54,13 +54,13 @@ A topic with partitions is one line. Its depth is the sum over all partitions.`,
 
 const allUsage = "list also the inner topics of topics with partitions: partitions, owners and members"
 
-func writeTopics(to io.Writer, rows []survey.Topic) error {
+func writeTopics(to io.Writer, rows []groupstats.TopicRow) error {
 	heading := "TOPIC\tGROUPS\tDEPTH"
-	divided := slices.ContainsFunc(rows, func(t survey.Topic) bool { return t.Partitions > 0 })
+	divided := slices.ContainsFunc(rows, func(t groupstats.TopicRow) bool { return t.Partitions > 0 })
 	if divided {
 		heading += "\tPARTITIONS"
 	}
-	return writeTable(to, heading, rows, func(w io.Writer, t survey.Topic) {
+	return writeTable(to, heading, rows, func(w io.Writer, t groupstats.TopicRow) {
 		fmt.Fprintf(w, "%s\t%v\t%v", t.Topic, t.Groups, t.Depth)
 		writePartitions(w, divided, t.Partitions)
 		fmt.Fprintln(w)
@@ -146,7 +146,7 @@ func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s, err := survey.New(bus.Backend())
+		s, err := groupstats.NewSurvey(bus.Backend())
 		if err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		row := survey.Topic{Groups: backend.Unknown, Depth: backend.Unknown}
+		row := groupstats.TopicRow{Groups: backend.Unknown, Depth: backend.Unknown}
 		for _, r := range rows {
 			if r.Topic == topic && r.Partitions == 0 {
 				row = r
@@ -188,13 +188,13 @@ type divide struct {
 
 // A divided is the result that it prints.
 type divided struct {
-	Topic      string       `json:"topic"`
-	Done       string       `json:"done"` // divided; unchanged
-	Before     int          `json:"before"`
-	Partitions int          `json:"partitions"`
-	Groups     int          `json:"groups"`  // that have the partitions
-	Deleted    int          `json:"deleted"` // partitions
-	Events     survey.Count `json:"events"`  // that were deleted with them
+	Topic      string           `json:"topic"`
+	Done       string           `json:"done"` // divided; unchanged
+	Before     int              `json:"before"`
+	Partitions int              `json:"partitions"`
+	Groups     int              `json:"groups"`  // that have the partitions
+	Deleted    int              `json:"deleted"` // partitions
+	Events     groupstats.Count `json:"events"`  // that were deleted with them
 }
 
 func (d *divide) run(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic string) error {
@@ -217,12 +217,12 @@ func (d *divide) run(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus,
 	if err != nil {
 		return err
 	}
-	now := divided{topic, "divided", r.Before, r.Now, r.Groups, r.Deleted, survey.Count(r.Events)}
+	now := divided{topic, "divided", r.Before, r.Now, r.Groups, r.Deleted, groupstats.Count(r.Events)}
 	text := fmt.Sprintf("%s has %d partitions now, in place of %d", topic, r.Now, r.Before)
 	if r.Before == r.Now {
 		now.Done, text = "unchanged", fmt.Sprintf("%s has %d partitions already", topic, r.Now)
 	} else {
-		text += ": " + groupsText(survey.Count(r.Groups)) + " had settled all events"
+		text += ": " + groupsText(groupstats.Count(r.Groups)) + " had settled all events"
 	}
 	if r.Deleted > 0 {
 		text += fmt.Sprintf("; the command has deleted %s, with %s", plural.Of(int64(r.Deleted), "partition"), eventsText(now.Events, "that they kept"))
@@ -241,10 +241,10 @@ func loses(topic string, number int, l partition.Loss) string {
 	}
 	var parts []string
 	if l.Deleted != 0 {
-		parts = append(parts, "delete "+eventsText(survey.Count(l.Deleted), fmt.Sprintf("that the partitions of %s from %d on keep", topic, number)))
+		parts = append(parts, "delete "+eventsText(groupstats.Count(l.Deleted), fmt.Sprintf("that the partitions of %s from %d on keep", topic, number)))
 	}
 	if l.Mixed != 0 {
-		parts = append(parts, "leave "+eventsText(survey.Count(l.Mixed), "that "+topic+" keeps without an order with later ones of their key"))
+		parts = append(parts, "leave "+eventsText(groupstats.Count(l.Mixed), "that "+topic+" keeps without an order with later ones of their key"))
 	}
 	return strings.Join(parts, " and ")
 }

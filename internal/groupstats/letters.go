@@ -2,12 +2,15 @@ package groupstats
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/pages"
 )
 
 // Letters are counted dead letters. The zero Letters are certainly none.
@@ -57,8 +60,8 @@ const (
 	mostError   = 300 // bytes of Class.Error
 )
 
-// A census counts letters by their Kind.
-type census struct {
+// letterCounts counts letters by their Kind.
+type letterCounts struct {
 	n       int
 	bytes   int64
 	classes map[Kind]*Class
@@ -70,7 +73,7 @@ func KindOf(e *eventbus.Event) (eventbus.DeadLetter, Kind, bool) {
 	return why, Kind{why.Topic, why.Group, why.Reason, why.ErrorClass, e.Type}, ok
 }
 
-func (c *census) add(m *backend.Message, redact Redact) {
+func (c *letterCounts) add(m *backend.Message, redact Redact) {
 	c.bytes += int64(m.Size())
 	e := redact.EventOf(m)
 	why, kind, ok := KindOf(&e)
@@ -109,7 +112,7 @@ func (k Kind) clone() Kind {
 }
 
 // letters returns the present counts, the class with most letters first.
-func (c *census) letters(topic string, more bool, began time.Time) *Letters {
+func (c *letterCounts) letters(topic string, more bool, began time.Time) *Letters {
 	l := &Letters{Topic: topic, N: c.n, More: more, Counted: began, Classes: make([]Class, 0, len(c.classes))}
 	for _, k := range c.classes {
 		l.Classes = append(l.Classes, *k)
@@ -137,4 +140,80 @@ func (l *Letters) Of(group string) Letters {
 		}
 	}
 	return of
+}
+
+// A letterCounter counts the letters of one topic by reading them. Since letters can be removed anywhere in
+// the topic, a letterCounter begins again from time to time. In between it reads only new letters.
+type letterCounter struct {
+	topic  string
+	redact Redact
+
+	count letterCounts
+	from  backend.Start
+	began time.Time // of the present count; zero: none
+	whole bool      // the present count has reached the end of the topic
+	full  bool      // the present count has reached a bound
+	shown *Letters  // the last result
+}
+
+// The bounds of one count.
+const (
+	mostLetters     = 100_000
+	mostLetterBytes = 256 << 20
+)
+
+// again returns how long a count is good for. More letters cost more, and are counted less often.
+func (t *letterCounter) again() time.Duration {
+	return max(time.Minute, time.Duration(t.count.n)*3*time.Millisecond)
+}
+
+// restart lets the next step begin another count. Until its end the last result is shown, because the new count
+// of many letters takes a while.
+func (t *letterCounter) restart() {
+	t.began = time.Time{}
+	if t.shown != nil && t.shown.N > 0 {
+		shown := *t.shown // others have the last one
+		shown.Again = true
+		t.shown = &shown
+	}
+}
+
+// step continues the count within b, and returns the letters as far as they are known.
+func (t *letterCounter) step(ctx context.Context, b backend.Backend, timeout time.Duration, left *pages.Bounds, now time.Time) (*Letters, error) {
+	if t.began.IsZero() || (t.whole || t.full) && now.Sub(t.began) > t.again() {
+		*t = letterCounter{topic: t.topic, redact: t.redact, began: now, shown: t.shown, count: letterCounts{classes: map[Kind]*Class{}}}
+	}
+	read := &pages.Reader{Backend: b, Topic: t.topic, From: t.from, Bounds: left, Timeout: timeout}
+	for !t.full {
+		ms, err := read.Next(ctx, pages.MostPage)
+		switch {
+		case errors.Is(err, pages.ErrSpent):
+			return t.show(), nil
+		case errors.Is(err, backend.ErrGone): // the topic is new, or was deleted
+			*t = letterCounter{topic: t.topic, redact: t.redact, began: now, whole: true, count: letterCounts{classes: map[Kind]*Class{}}}
+			return t.show(), nil
+		case errors.Is(err, errors.ErrUnsupported):
+			return &Letters{Topic: t.topic, Unknown: true, Counted: now}, nil
+		case err != nil:
+			return nil, err
+		case len(ms) == 0:
+			t.whole = true
+			return t.show(), nil
+		}
+		t.whole = false // until an empty page
+		for i := range ms {
+			t.count.add(&ms[i], t.redact)
+		}
+		t.from = read.From
+		t.full = t.count.n >= mostLetters || t.count.bytes >= mostLetterBytes
+	}
+	return t.show(), nil
+}
+
+// show returns the result of the present count, or of the one before until the present one is over.
+func (t *letterCounter) show() *Letters {
+	if t.whole || t.full || t.shown == nil || t.shown.More && !t.shown.Again {
+		t.shown = t.count.letters(t.topic, !t.whole, t.began)
+	}
+	return t.shown
 }

@@ -1,10 +1,12 @@
 package groupstats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +24,8 @@ const (
 	listEvery   = 10 * time.Second
 	listShare   = 20 // listing takes at most one part in so many of the time
 	listTime    = 10 // timeouts of one call, for the list of topics: Redis walks through all keys of the server
-	tallyCalls  = 40 // of Read for dead letters, in a round
-	tallyBytes  = 32 << 20
+	countCalls  = 40 // of Read for dead letters, in a round
+	countBytes  = 32 << 20
 )
 
 // memory is the knowledge that stays from one round to the next.
@@ -32,16 +34,16 @@ type memory struct {
 	beyond    int       // groups beyond mostGroups
 	announced bool      // there is a topic of package presence
 	due       time.Time // when to list again
-	trails    map[groupName]*trail
-	tallies   map[string]*tally
-	first     int // the tally whose turn it is
+	progress  map[groupName]*progress
+	counters  map[string]*letterCounter
+	first     int // the counter whose turn it is
 	rounds    int
 }
 
 type groupName struct{ topic, group string }
 
 func newMemory() memory {
-	return memory{trails: map[groupName]*trail{}, tallies: map[string]*tally{}}
+	return memory{progress: map[groupName]*progress{}, counters: map[string]*letterCounter{}}
 }
 
 // A listed is a topic of the backend with its groups, and their figures of this round.
@@ -172,11 +174,8 @@ func (r *round) pauses(ctx context.Context) error {
 		return nil
 	}
 	return r.eachGroup(func(t *listed, g *measured) error {
-		return r.call(ctx, func(ctx context.Context) error {
-			p, err := pauser.Paused(ctx, t.topic, g.name)
-			if err == nil && !p.Since.IsZero() {
-				g.pause = &p
-			}
+		return r.call(ctx, func(ctx context.Context) (err error) {
+			g.pause, err = pauseOf(ctx, pauser, t.topic, g.name)
 			return err
 		})
 	})
@@ -185,19 +184,13 @@ func (r *round) pauses(ctx context.Context) error {
 // measure asks for the figures of all groups.
 func (r *round) measure(ctx context.Context) error {
 	return r.eachGroup(func(t *listed, g *measured) error {
-		g.stats, g.err, g.gone = Untold, nil, false
-		err := r.call(ctx, func(ctx context.Context) error {
-			s, err := backend.StatsOf(ctx, r.backend, t.topic, g.name)
-			if err == nil {
-				g.stats = StatsOf(s)
-			}
+		g.stats = Untold // even after a panic of the driver
+		g.err = r.call(ctx, func(ctx context.Context) (err error) {
+			g.stats, err = describe(ctx, r.backend, t.topic, g.name)
 			return err
 		})
-		switch {
-		case errors.Is(err, backend.ErrGone):
-			g.gone = true
-		case !errors.Is(err, errors.ErrUnsupported):
-			g.err = err
+		if g.gone = errors.Is(g.err, backend.ErrGone); g.gone {
+			g.err = nil
 		}
 		return g.err
 	})
@@ -247,21 +240,21 @@ func (r *round) count(ctx context.Context) (map[string]*Letters, error) {
 	changed := r.changed
 	r.changed = nil
 	r.mu.Unlock()
-	for name, t := range m.tallies {
+	for name, t := range m.counters {
 		if !slices.Contains(names, name) {
-			delete(m.tallies, name)
+			delete(m.counters, name)
 		} else if slices.Contains(changed, name) {
-			t.anew()
+			t.restart()
 		}
 	}
-	left := &pages.Bounds{Calls: tallyCalls, Events: tallyCalls * 100, Bytes: tallyBytes}
+	left := &pages.Bounds{Calls: countCalls, Events: countCalls * 100, Bytes: countBytes}
 	m.first++
 	for i := range names {
 		name := names[(m.first+i)%len(names)]
-		t := m.tallies[name]
+		t := m.counters[name]
 		if t == nil {
-			t = &tally{topic: name, redact: r.options.Redact}
-			m.tallies[name] = t
+			t = &letterCounter{topic: name, redact: r.options.Redact}
+			m.counters[name] = t
 		}
 		letters, err := t.step(ctx, r.backend, r.options.Timeout, left, r.now)
 		switch {
@@ -273,7 +266,7 @@ func (r *round) count(ctx context.Context) (map[string]*Letters, error) {
 		}
 		found[name] = letters
 	}
-	r.calls.Add(int64(tallyCalls - left.Calls))
+	r.calls.Add(int64(countCalls - left.Calls))
 	return found, nil
 }
 
@@ -293,4 +286,129 @@ func (r *round) letterTopics() (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+func isLetters(topic string) bool {
+	return strings.HasSuffix(topic, LettersSuffix) && len(topic) > len(LettersSuffix)
+}
+
+// assemble makes a Snapshot of the figures of a round. It folds the partitions of a topic.
+func (r *round) assemble(letters map[string]*Letters) *Snapshot {
+	s := &Snapshot{Taken: r.now, Beyond: r.memory.beyond, Announced: r.memory.announced}
+	topics := map[string]*Topic{}
+	topic := func(name string) *Topic {
+		t := topics[name]
+		if t == nil {
+			t = &Topic{Name: name, Depth: backend.Unknown}
+			topics[name], s.Topics = t, append(s.Topics, t)
+		}
+		return t
+	}
+	owners := map[groupName]Count{} // members by group
+	for _, l := range r.memory.list {
+		role, of, number := roleOf(l.topic)
+		if role == isLog && len(l.groups) > 0 {
+			role, of = plain, l.topic
+		}
+		t := topic(of)
+		switch role {
+		case isOwners:
+			for _, g := range l.groups {
+				owners[groupName{of, g.name}] = g.stats.Members
+			}
+			t.Inner = append(t.Inner, l.topic)
+			continue
+		case isInner, isLog:
+			t.Inner = append(t.Inner, l.topic)
+			continue
+		case isPartition:
+			t.Partitions = append(t.Partitions, number)
+		default:
+			t.Exists, t.Letters = true, letters[l.topic]
+		}
+		if l.err != nil {
+			t.Err = l.err.Error()
+		}
+		for _, g := range l.groups {
+			if !g.gone {
+				t.addGroup(g, role == isPartition, number)
+			}
+		}
+	}
+	for _, t := range s.Topics {
+		for _, g := range t.Groups {
+			if n, ok := owners[groupName{t.Name, g.Name}]; ok && len(t.Partitions) > 0 {
+				g.Members = n
+			}
+			g.Dead = letters[t.Name+LettersSuffix].Of(g.Name)
+			r.judge(g)
+		}
+		t.finish()
+	}
+	slices.SortFunc(s.Topics, func(a, b *Topic) int { return cmp.Compare(a.Name, b.Name) })
+	r.forget()
+	return s
+}
+
+// addGroup adds the figures of a group in the topic itself or in one partition.
+func (t *Topic) addGroup(m *measured, part bool, number int) {
+	g := t.Group(m.name)
+	if g == nil {
+		g = &Group{Topic: t.Name, Name: m.name, Stats: m.stats, Pause: m.pause}
+		t.Groups = append(t.Groups, g)
+	} else {
+		g.add(m.stats)
+		g.Pause = cmp.Or(g.Pause, m.pause)
+	}
+	if m.err != nil {
+		g.Err = m.err.Error()
+	}
+	if part {
+		g.Parts = append(g.Parts, Part{Number: number, Stats: m.stats, Paused: m.pause != nil})
+	}
+}
+
+// finish sorts the parts of a topic, and sets its depth.
+func (t *Topic) finish() {
+	slices.Sort(t.Partitions)
+	slices.Sort(t.Inner)
+	slices.SortFunc(t.Groups, func(a, b *Group) int { return cmp.Compare(a.Name, b.Name) })
+	for _, g := range t.Groups {
+		slices.SortFunc(g.Parts, func(a, b Part) int { return cmp.Compare(a.Number, b.Number) })
+		t.Depth = max(t.Depth, g.Depth)
+	}
+}
+
+// judge sets the status and the history of a group.
+func (r *round) judge(g *Group) {
+	name := groupName{g.Topic, g.Name}
+	tr := r.memory.progress[name]
+	if tr == nil {
+		tr = &progress{}
+		r.memory.progress[name] = tr
+	}
+	tr.round = r.memory.rounds
+	short := g.lost()
+	for i := range g.Parts {
+		short = short || g.Parts[i].lost()
+	}
+	idle, lost := tr.record(r.now, &g.Stats, short)
+	g.Idle, g.History = idle, tr.history()
+	var age time.Duration
+	if !g.Oldest.IsZero() {
+		age = r.now.Sub(g.Oldest)
+	}
+	g.Status = judge(&evidence{
+		stats: &g.Stats, paused: g.Pause != nil, lost: lost, idle: idle, age: age,
+		behind: r.options.Behind, late: r.options.Stuck,
+	})
+}
+
+// forget drops the memory of groups that are gone.
+func (r *round) forget() {
+	for name, t := range r.memory.progress {
+		if t.round != r.memory.rounds {
+			delete(r.memory.progress, name)
+		}
+	}
 }

@@ -2,8 +2,6 @@ package groupstats
 
 import (
 	"time"
-
-	"github.com/seed41896749/eventbus/backend"
 )
 
 // A Status says in a word how a group is doing. A greater Status needs more attention.
@@ -94,59 +92,4 @@ func judge(e *evidence) Status {
 		return Unknown
 	}
 	return OK
-}
-
-// Stats are the figures of a group, or of a group in one partition.
-type Stats struct {
-	Depth    Count `json:"depth"`     // events that the topic keeps
-	Lag      Count `json:"lag"`       // not yet delivered to the group
-	Unacked  Count `json:"unacked"`   // delivered and not settled: in flight and delayed
-	InFlight Count `json:"in_flight"` // held by a member
-	Delayed  Count `json:"delayed"`   // waiting for another attempt
-	Members  Count `json:"members"`   // attached now
-
-	// Oldest is when the oldest unsettled event was stored; zero: none is unsettled.
-	Oldest time.Time `json:"oldest,omitzero"`
-
-	// Told is false if the backend did not describe the group. Then Oldest is unknown too.
-	Told bool `json:"told"`
-}
-
-// StatsOf returns s as figures that the backend has told.
-func StatsOf(s backend.Stats) Stats {
-	return Stats{Count(s.Depth), Count(s.Lag), Count(s.Unacked), Count(s.InFlight), Count(s.Delayed), Count(s.Members), s.Oldest, true}
-}
-
-// Untold are the figures of a group that the backend does not describe.
-var Untold = Stats{Depth: backend.Unknown, Lag: backend.Unknown, Unacked: backend.Unknown, InFlight: backend.Unknown, Delayed: backend.Unknown, Members: backend.Unknown}
-
-// add adds the figures of another partition. A member may own any number of partitions, so Members is
-// the greatest number.
-func (s *Stats) add(p Stats) {
-	s.Depth, s.Lag = s.Depth.plus(p.Depth), s.Lag.plus(p.Lag)
-	s.Unacked = s.Unacked.plus(p.Unacked)
-	s.InFlight, s.Delayed = s.InFlight.plus(p.InFlight), s.Delayed.plus(p.Delayed)
-	if s.Members.Known() && p.Members.Known() {
-		s.Members = max(s.Members, p.Members)
-	} else {
-		s.Members = backend.Unknown
-	}
-	s.Told = s.Told && p.Told
-	if !p.Oldest.IsZero() && (s.Oldest.IsZero() || p.Oldest.Before(s.Oldest)) {
-		s.Oldest = p.Oldest
-	}
-}
-
-// RetriesOnly reports whether all unsettled events wait for another attempt.
-func (s *Stats) RetriesOnly() bool { return s.Lag == 0 && s.InFlight == 0 && s.Delayed > 0 }
-
-// unsettled returns how many events the group has not settled, as far as it is known.
-func (s *Stats) unsettled() Count { return max(s.Lag, 0) + max(s.Unacked, 0) }
-
-// lost reports whether the topic has fewer events than the group has not settled. A backend that
-// knows only the sum of InFlight and Delayed counts at several moments; the sum is left out then,
-// as a margin.
-func (s *Stats) lost() bool {
-	unsettled := max(s.Lag, 0) + max(s.InFlight, 0) + max(s.Delayed, 0)
-	return s.Depth.Known() && unsettled > s.Depth
 }

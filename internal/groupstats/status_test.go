@@ -91,11 +91,11 @@ func TestCount(t *testing.T) {
 	}
 }
 
-func TestTrail(t *testing.T) {
-	var tr trail
+func TestHistory(t *testing.T) {
+	var tr progress
 	now := time.Unix(1_000_000, 0)
 	at := func(d time.Duration, lag Count) {
-		tr.note(now.Add(d), &Stats{Lag: lag}, false)
+		tr.record(now.Add(d), &Stats{Lag: lag}, false)
 	}
 	require.Empty(t, tr.history())
 	at(0, 5)
@@ -118,7 +118,7 @@ func TestTrail(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	var tr trail
+	var tr progress
 	now := time.Unix(1_000_000, 0)
 	first, second := Stats{Oldest: time.Unix(5, 0)}, Stats{Oldest: time.Unix(6, 0)}
 	with := func(s Stats, lag, inFlight Count) *Stats {
@@ -143,16 +143,16 @@ func TestProgress(t *testing.T) {
 		{&Stats{}, 0},
 		{with(second, 1, 0), 0},
 	} {
-		idle, _ := tr.note(now.Add(time.Duration(i)*time.Minute), row.s, false)
+		idle, _ := tr.record(now.Add(time.Duration(i)*time.Minute), row.s, false)
 		require.Equal(t, row.want*time.Minute, idle, i)
 	}
 }
 
 // One round alone may see two figures of different moments.
 func TestEventsAreLostIfTwoRoundsMissThem(t *testing.T) {
-	var tr trail
+	var tr progress
 	for i, row := range []struct{ short, want bool }{{true, false}, {false, false}, {true, false}, {true, true}, {true, true}, {false, false}} {
-		_, lost := tr.note(time.Unix(int64(i), 0), &Stats{}, row.short)
+		_, lost := tr.record(time.Unix(int64(i), 0), &Stats{}, row.short)
 		require.Equal(t, row.want, lost, i)
 	}
 }

@@ -29,6 +29,16 @@ func RequireTopics(ctx context.Context, b backend.Backend, names ...string) erro
 	return nil
 }
 
+// Partitioned returns the topics with partitions among the names of stored topics.
+func Partitioned(names []string) (topics []string) {
+	for _, name := range names {
+		if topic := partition.Whole(name); topic != "" && name == partition.NumberTopic(topic) {
+			topics = append(topics, topic)
+		}
+	}
+	return topics
+}
+
 // visible returns names with a topic with partitions in place of the inner topics of which it
 // consists.
 func visible(names []string) (known []string) {

@@ -11,7 +11,8 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/cmd/eventbus/internal/survey"
+	"github.com/seed41896749/eventbus/internal/groupstats"
+	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
@@ -93,11 +94,7 @@ func (r *run) divided(ctx context.Context) (topics []string, err error) {
 		return nil, errors.New("this backend cannot list its topics")
 	}
 	names, err := admin.Topics(ctx)
-	for _, name := range names {
-		if topic := partition.Whole(name); topic != "" && name == partition.NumberTopic(topic) {
-			topics = append(topics, topic)
-		}
-	}
+	topics = operator.Partitioned(names)
 	return topics[:min(len(topics), mostDivided)], err
 }
 
@@ -113,7 +110,7 @@ func (r *run) owners(ctx context.Context, before map[owned][]int) (map[owned][]i
 	if err != nil || len(topics) == 0 {
 		return nil, err
 	}
-	s, err := survey.New(r.backend)
+	s, err := groupstats.NewSurvey(r.backend)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +120,7 @@ func (r *run) owners(ctx context.Context, before map[owned][]int) (map[owned][]i
 	}
 	now := map[owned][]int{}
 	for _, o := range rows {
-		alive := slices.ContainsFunc(rows, func(p survey.Owner) bool { return p.Topic == o.Topic && p.Group == o.Group && p.Lives })
+		alive := slices.ContainsFunc(rows, func(p groupstats.OwnerRow) bool { return p.Topic == o.Topic && p.Group == o.Group && p.Lives })
 		if o.Lives || o.Member == "" && !alive {
 			continue
 		}

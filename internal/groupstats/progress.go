@@ -7,8 +7,8 @@ const Slot = 10 * time.Second
 
 const slots = 90 // of 15 minutes
 
-// A trail is the memory of the rounds before about one group.
-type trail struct {
+// progress remembers the earlier rounds of one group: its lag over time, and when it last made progress.
+type progress struct {
 	lags   [slots]int64 // a ring
 	newest int64        // the number of the newest slot; 0: none
 	filled int          // slots with a value, at most all
@@ -20,40 +20,40 @@ type trail struct {
 	round  int       // the last round with the group
 }
 
-// note records the figures of a round. It returns for how long the group has made no progress, and
+// record adds the stats of a round. It returns for how long the group has made no progress, and
 // whether events are missing in this round and in the one before.
 //
 // A group makes progress if its oldest event changes. Many events may be stored at the same moment, so
 // it is progress too if the group has fewer unsettled events than ever since then. While an event is
 // stuck and others come and go, there are no fewer than the fewest.
-func (t *trail) note(now time.Time, s *Stats, short bool) (idle time.Duration, lost bool) {
-	t.add(now, int64(s.Lag))
+func (p *progress) record(now time.Time, s *Stats, short bool) (idle time.Duration, lost bool) {
+	p.add(now, int64(s.Lag))
 	waiting := s.unsettled()
-	if !t.oldest.Equal(s.Oldest) || t.since.IsZero() || s.Oldest.IsZero() || waiting < t.least {
-		t.oldest, t.least, t.since = s.Oldest, waiting, now
+	if !p.oldest.Equal(s.Oldest) || p.since.IsZero() || s.Oldest.IsZero() || waiting < p.least {
+		p.oldest, p.least, p.since = s.Oldest, waiting, now
 	}
-	lost, t.short = t.short && short, short
-	return now.Sub(t.since), lost
+	lost, p.short = p.short && short, short
+	return now.Sub(p.since), lost
 }
 
 // add sets the lag of the slot of now. Slots without a round have -1.
-func (t *trail) add(now time.Time, lag int64) {
+func (p *progress) add(now time.Time, lag int64) {
 	slot := now.UnixNano() / int64(Slot)
-	if t.newest == 0 || slot-t.newest > slots {
-		t.newest, t.filled = slot-1, 0
+	if p.newest == 0 || slot-p.newest > slots {
+		p.newest, p.filled = slot-1, 0
 	}
-	for ; t.newest < slot; t.newest++ {
-		t.lags[(t.newest+1)%slots] = -1
-		t.filled = min(t.filled+1, slots)
+	for ; p.newest < slot; p.newest++ {
+		p.lags[(p.newest+1)%slots] = -1
+		p.filled = min(p.filled+1, slots)
 	}
-	t.lags[t.newest%slots] = lag
+	p.lags[p.newest%slots] = lag
 }
 
 // history returns the lags, the newest last.
-func (t *trail) history() []int64 {
-	all := make([]int64, 0, t.filled)
-	for slot := t.newest - int64(t.filled) + 1; slot <= t.newest; slot++ {
-		all = append(all, t.lags[slot%slots])
+func (p *progress) history() []int64 {
+	all := make([]int64, 0, p.filled)
+	for slot := p.newest - int64(p.filled) + 1; slot <= p.newest; slot++ {
+		all = append(all, p.lags[slot%slots])
 	}
 	return all
 }

@@ -1,4 +1,4 @@
-package survey
+package groupstats
 
 import (
 	"context"
@@ -41,12 +41,12 @@ func TestSurveyOfEverything(t *testing.T) {
 	b := filled(t, "orders", 3, "billing", "shipping")
 	bury(t, b, "orders.dlq", "billing", 2, 0)
 	add(t, b, "logs", 1)
-	s, err := New(b)
+	s, err := NewSurvey(b)
 	require.NoError(t, err)
 
 	topics, err := s.Topics(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []Topic{
+	require.Equal(t, []TopicRow{
 		{Topic: "logs", Depth: 1},
 		{Topic: "orders", Groups: 2, Depth: 3},
 		{Topic: "orders.dlq", Depth: 2},
@@ -58,8 +58,9 @@ func TestSurveyOfEverything(t *testing.T) {
 	for i, name := range []string{"billing", "shipping"} {
 		require.False(t, groups[i].Oldest.IsZero())
 		groups[i].Oldest = groups[0].Oldest
-		require.Equal(t, Group{
-			Topic: "orders", Group: name, Depth: 3, Lag: 3, Oldest: groups[0].Oldest, DeadLetters: Count(2 - 2*i), Members: 1,
+		require.Equal(t, GroupRow{
+			Topic: "orders", Group: name, DeadLetters: Count(2 - 2*i),
+			Stats: Stats{Depth: 3, Lag: 3, Oldest: groups[0].Oldest, Members: 1, Told: true},
 		}, groups[i])
 	}
 
@@ -70,7 +71,7 @@ func TestSurveyOfEverything(t *testing.T) {
 	require.ErrorIs(t, err, backend.ErrGone)
 }
 
-func TestDeadLetters(t *testing.T) {
+func TestSurveyOfDeadLetters(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		n, size int
@@ -84,7 +85,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			b := filled(t, "orders", 0, "billing", "shipping")
 			bury(t, b, "orders.dlq", "billing", row.n, row.size)
-			s, err := New(b)
+			s, err := NewSurvey(b)
 			require.NoError(t, err)
 			groups, err := s.Groups(t.Context(), "orders")
 			require.NoError(t, err)
@@ -95,11 +96,11 @@ func TestDeadLetters(t *testing.T) {
 }
 
 // All topics share the timeout of the command, so a large topic must not use it up.
-func TestLargeTopicsAreNotAllRead(t *testing.T) {
-	b := filled(t, "logs", maxCounted)
-	s, err := New(b)
+func TestSurveyDoesNotReadAllOfALargeTopic(t *testing.T) {
+	b := filled(t, "logs", mostCounted)
+	s, err := NewSurvey(b)
 	require.NoError(t, err)
-	for _, want := range []Count{maxCounted, backend.Unknown} {
+	for _, want := range []Count{mostCounted, backend.Unknown} {
 		topics, err := s.Topics(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, want, topics[0].Depth)
@@ -118,14 +119,14 @@ func (d damaged) Groups(ctx context.Context, topic string) ([]string, error) {
 }
 
 // One topic that cannot be read spoils only its own row.
-func TestOneTopicSpoilsItsOwnRow(t *testing.T) {
+func TestSurveyWithABadTopic(t *testing.T) {
 	b := filled(t, "bad", 1, "g")
 	add(t, b, "good", 2, "g")
-	s, err := New(damaged{b})
+	s, err := NewSurvey(damaged{b})
 	require.NoError(t, err)
 	topics, err := s.Topics(t.Context())
 	require.ErrorIs(t, err, backend.ErrRefused)
-	require.Equal(t, []Topic{{Topic: "bad", Groups: backend.Unknown, Depth: backend.Unknown}, {Topic: "good", Groups: 1, Depth: 2}}, topics)
+	require.Equal(t, []TopicRow{{Topic: "bad", Groups: backend.Unknown, Depth: backend.Unknown}, {Topic: "good", Groups: 1, Depth: 2}}, topics)
 	groups, err := s.Groups(t.Context())
 	require.ErrorIs(t, err, backend.ErrRefused)
 	require.Len(t, groups, 1)
@@ -150,20 +151,20 @@ func (lister) Groups(_ context.Context, topic string) ([]string, error) {
 }
 
 func TestSurveyOfABackendThatKnowsLittle(t *testing.T) {
-	s, err := New(lister{})
+	s, err := NewSurvey(lister{})
 	require.NoError(t, err)
 	topics, err := s.Topics(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []Topic{{Topic: "a", Groups: 1, Depth: backend.Unknown}}, topics)
+	require.Equal(t, []TopicRow{{Topic: "a", Groups: 1, Depth: backend.Unknown}}, topics)
 	groups, err := s.Groups(t.Context())
 	require.NoError(t, err)
 	text, err := json.Marshal(groups)
 	require.NoError(t, err)
 	require.JSONEq(t, `[{"topic":"a","group":"g","depth":null,"lag":null,"unacked":null,"in_flight":null,"delayed":null,"dead_letters":null,"members":null}]`, string(text))
-	var again []Group
+	var again []GroupRow
 	require.NoError(t, json.Unmarshal(text, &again))
 	require.Equal(t, groups, again)
 
-	_, err = New(struct{ backend.Backend }{})
+	_, err = NewSurvey(struct{ backend.Backend }{})
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
