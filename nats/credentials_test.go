@@ -1,22 +1,28 @@
 package nats_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
-	"net"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
 	"github.com/seed41896749/eventbus/internal/testing/testcerts"
 	"github.com/seed41896749/eventbus/nats"
+	"github.com/seed41896749/eventbus/observer"
 )
 
 // Nothing listens here: no program is given a port below 1024 unless it asks for that port.
@@ -110,100 +116,175 @@ func TestFilesWithoutCredentials(t *testing.T) {
 	require.NotErrorIs(t, err, backend.ErrUnavailable)
 }
 
-// With inbox_prefix a user works that may not use _INBOX.
-func TestInboxPrefix(t *testing.T) {
-	t.Parallel()
-	server := natstest.StartConfigured(t, `authorization { users: [
-		{ user: app, password: p, permissions: { subscribe: ["_INBOX_app.>"] } }
-	] }`)
-	b, err := dial(t, "nats://app:p@"+server.Addr()+"?inbox_prefix=_INBOX_app")
-	require.NoError(t, err)
-	stores(t, b)
-	u, err := url.Parse("nats://app:p@" + server.Addr())
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, err = nats.Open(ctx, u)
-	require.Error(t, err, "without it nothing is answered")
-	t.Log(err)
-}
+const canary = "CANARY-p4ssw0rd"
 
-// The further servers of a URL are used when the first is down, at the start and later.
-func TestFurtherServers(t *testing.T) {
-	t.Parallel()
-	first, second := natstest.Start(t), natstest.Start(t)
-	at, err := dial(t, "nats://"+closedAddr+"?addr="+closedAddr2+"&addr="+second.Addr())
-	require.NoError(t, err)
-	stores(t, at)
-	b, err := dial(t, "nats://"+first.Addr()+"?addr="+second.Addr())
-	require.NoError(t, err)
-	for _, s := range []*natstest.Server{first, second} {
-		s.Kill()
-		require.Eventually(t, func() bool { return b.Ping(t.Context()) == nil }, 30*time.Second, 10*time.Millisecond)
-		s.Run()
+// requireHidden requires that no form of a value shows a secret.
+func requireHidden(t *testing.T, secret string, values ...any) {
+	t.Helper()
+	for _, v := range values {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			require.NotContains(t, fmt.Sprintf(verb, v), secret, verb)
+		}
+		if text, err := json.Marshal(v); err == nil {
+			require.NotContains(t, string(text), secret)
+		}
 	}
 }
 
-// Opening fails with ErrUnavailable if no server answers, whatever the reason, before its
-// context ends. The error has an address.
-func TestNobodyIsThere(t *testing.T) {
+// X01: no error shows the URL's password or token, whatever is wrong.
+func TestErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	certs := testcerts.Make(t)
+	server := natstest.StartConfigured(t, `authorization { user: app, password: other }`)
+	secure := natstest.StartConfigured(t, tlsConfig(certs, certs.Server, true))
+	forbidden := natstest.StartConfigured(t, fmt.Sprintf(
+		`authorization { users: [{ user: app, password: %q, permissions: { publish: ["nothing"], subscribe: ["nothing"] } }] }`, canary))
+	for _, user := range []string{"app:" + canary + "@", ":" + canary + "@", canary + "@", "nats:" + canary + "%2F@"} {
+		for _, raw := range []string{
+			"http://" + user + "h", "nats://" + user, "nats://" + user + "h/x", "nats://" + user + "h#x", "nats://" + user + "h?skip_verify=1",
+			"nats://" + user + "h?once_window=1", "nats://" + user + "h?namespace=&namespace=", "nats://" + user + "h?max_bytes=64M",
+			"nats://" + user + "h?nkey_file=/a", "nats://" + user + "h?credentials_file=/a", "nats://" + user + "h?inbox_prefix=*",
+			"nats://h:6?a" + canary + "@i", "nats://h:6/1?" + canary + "=1", "nats://h:6?replicas=" + canary, "nats://h:6?storage=" + canary,
+			"nats://h:6?max_bytes=64" + canary, "nats://h:6?once_window=1" + canary, "nats://h:6?addr=" + canary, "nats://h:6?max_messages=" + canary,
+			"tls://" + user + "h?ca_file=/nowhere", "tls://" + user + "h?cert_file=/a&key_file=/b", "nats://" + user + "h?ca_file=/a",
+			"nats://" + user + closedAddr,
+			"nats://" + user + closedAddr + "?addr=" + closedAddr2,
+			"nats://" + user + "nobody.invalid",
+			"nats://" + user + server.Addr(),                         // authorization violation
+			"nats://" + user + secure.Addr(),                         // unknown authority
+			"nats://" + user + forbidden.Addr(),                      // permissions violation, after the login
+			"tls://" + user + secure.Addr() + "?ca_file=" + certs.CA, // no client certificate
+			"tls://" + user + server.Addr(),                          // no TLS
+		} {
+			t.Run(strings.ReplaceAll(raw, canary, "…"), func(t *testing.T) {
+				t.Parallel()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				u, err := url.Parse(raw)
+				require.NoError(t, err)
+				_, err = nats.Open(ctx, u)
+				require.Error(t, err)
+				requireHidden(t, canary, err)
+				_, err = eventbus.Open(ctx, raw, eventbus.Options{}, nats.Driver{})
+				require.Error(t, err)
+				requireHidden(t, canary, err)
+			})
+		}
+	}
+}
+
+// X01: no error shows the content of a file, whatever is wrong with it.
+func TestErrorsHideFiles(t *testing.T) {
+	t.Parallel()
+	server := natstest.StartConfigured(t, natstest.NewOperator(t).Config())
+	_, nkey, seed := natstest.NewNkey(t)
+	creds, secret := natstest.NewOperator(t).User(time.Now().Add(time.Hour))
+	text, err := os.ReadFile(creds)
 	require.NoError(t, err)
-	t.Cleanup(func() { silent.Close() })
-	for name, raw := range map[string]string{
-		"a closed port":              "nats://" + closedAddr,
-		"several":                    "nats://" + closedAddr + "?addr=" + closedAddr2,
-		"a name that nobody has":     "nats://nobody.invalid",
-		"names that nobody has":      "nats://nobody.invalid?addr=none.invalid:4222",
-		"TLS to a closed port":       "tls://" + closedAddr,
-		"a known user, closed ports": "nats://u:p@" + closedAddr,
+	damaged := func(text string) string {
+		path := filepath.Join(t.TempDir(), "damaged")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	body := func(secret string) string { return secret[4 : len(secret)-8] }
+	for parameter, paths := range map[string][]string{
+		"nkey_file=":        {nkey, damaged(seed[:len(seed)-1]), damaged(seed + "A"), damaged("X" + seed[1:]), damaged("SA" + seed[2:])},
+		"credentials_file=": {creds, damaged(strings.ReplaceAll(string(text), secret, secret[:50])), damaged(secret[:50]), damaged(seed), damaged(string(text)[:200])},
+		"ca_file=":          {nkey},
 	} {
-		t.Run(name, func(t *testing.T) {
+		for _, path := range paths {
+			for _, scheme := range []string{"nats://", "tls://"} {
+				_, err := dial(t, scheme+server.Addr()+"?"+parameter+path)
+				require.Error(t, err)
+				requireHidden(t, body(seed), err)
+				requireHidden(t, body(secret), err)
+			}
+		}
+	}
+}
+
+// X01: no printed or logged form of a backend shows the secret.
+func TestBackendsHideTheSecret(t *testing.T) {
+	t.Parallel()
+	name, nkey, seed := natstest.NewNkey(t)
+	operator := natstest.NewOperator(t)
+	creds, secret := operator.User(time.Now().Add(time.Hour))
+	const denied = "authorization { user: somebody, password: else }"
+	for way, row := range map[string]struct{ config, url, secret string }{
+		"password":    {fmt.Sprintf("authorization { user: app, password: %q }", canary), "nats://app:" + canary + "@%s", canary},
+		"token":       {fmt.Sprintf("authorization { token: %q }", canary), "nats://" + canary + "@%s", canary},
+		"nkey":        {fmt.Sprintf("authorization { users: [{ nkey: %s }] }", name), "nats://%s?nkey_file=" + nkey, seed},
+		"credentials": {operator.Config(), "nats://%s?credentials_file=" + creds, secret},
+	} {
+		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			_, err := dial(t, raw)
-			require.ErrorIs(t, err, backend.ErrUnavailable)
-			require.Regexp(t, closedAddr+`|\.invalid`, err.Error(), "an address that was tried")
+			server := natstest.StartConfigured(t, row.config)
+			raw := fmt.Sprintf(row.url, server.Addr())
+			d, err := nats.Driver{}.ConfigureTopic("t", map[string]string{"replicas": "1"})
+			require.NoError(t, err)
+			u, err := url.Parse(raw)
+			require.NoError(t, err)
+			b, err := d.Open(t.Context(), u)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			source, err := b.Attach(t.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Minute, MaxInFlight: 10})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, source.Close()) })
+			requireHidden(t, row.secret, d, b, source)
+
+			var mu sync.Mutex
+			var log bytes.Buffer
+			logger := slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return log.Write(p)
+			}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+			bus, err := eventbus.Open(t.Context(), raw, eventbus.Options{Observer: observer.Slog(logger), PublishTimeout: 500 * time.Millisecond}, nats.Driver{})
+			require.NoError(t, err)
+			requireHidden(t, row.secret, bus) // before its goroutines begin, because fmt reads without locks
+			_, err = bus.Subscribe(t.Context(), "logged", eventbus.SubscribeOptions{Group: "g"}, func(context.Context, *eventbus.Delivery) error { return nil })
+			require.NoError(t, err)
+			harm := func() {
+				for _, err := range []error{
+					bus.Publish(t.Context(), "logged", &eventbus.Event{}), bus.Ready(t.Context()),
+					b.Publish(t.Context(), []*backend.Message{{Topic: "t", ID: "1"}}), b.(backend.Pinger).Ping(t.Context()),
+				} {
+					require.Error(t, err)
+					requireHidden(t, row.secret, err)
+				}
+			}
+			server.Kill()
+			harm()
+			server.Configure(denied)
+			harm()
+			server.Configure(row.config)
+			require.Eventually(t, func() bool { return bus.Ready(t.Context()) == nil }, 30*time.Second, 20*time.Millisecond)
+			require.NoError(t, bus.Shutdown(t.Context()))
+			requireHidden(t, row.secret, bus)
+			mu.Lock()
+			defer mu.Unlock()
+			require.NotEmpty(t, log.String())
+			require.NotContains(t, log.String(), row.secret)
 		})
 	}
-	u, err := url.Parse("nats://" + silent.Addr().String() + "?addr=" + silent.Addr().String())
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() {
-		_, err := nats.Open(ctx, u)
-		ended <- err
-	}()
-	conn, err := silent.Accept()
-	require.NoError(t, err)
-	defer conn.Close()
-	cancel()
-	select {
-	case err := <-ended:
-		require.ErrorIs(t, err, backend.ErrUnavailable)
-		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(4 * time.Second): // the dial timeout of two servers takes longer
-		t.Fatal("opening goes on when its context has ended")
-	}
 }
 
-// The context of opening does not bound the connection. A user that was unknown for a
-// while reconnects once it is known again.
-func TestConnectionsOutliveOpening(t *testing.T) {
+// A writer is a function as an io.Writer.
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// X01 for a backend on a caller's connection.
+func TestLentConnectionIsHidden(t *testing.T) {
 	t.Parallel()
-	const known, unknown = `authorization { user: app, password: p }`, `authorization { user: app, password: q }`
-	server := natstest.StartConfigured(t, known)
-	u, err := url.Parse("nats://app:p@" + server.Addr())
+	server := natstest.StartConfigured(t, fmt.Sprintf("authorization { user: app, password: %q }", canary))
+	conn, err := natsgo.Connect(server.URL(), natstest.Patient, natsgo.UserInfo("app", canary))
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	b, err := nats.Open(ctx, u)
+	t.Cleanup(conn.Close)
+	b, err := nats.New(conn, nats.Options{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	cancel()
-	stores(t, b)
-	server.Configure(unknown)
-	require.Never(t, func() bool { return b.Ping(t.Context()) == nil }, time.Second, 100*time.Millisecond, "it is tried, and denied")
-	server.Configure(known)
-	require.Eventually(t, func() bool { return b.Ping(t.Context()) == nil }, 30*time.Second, 10*time.Millisecond)
-	stores(t, b)
+	source, err := b.Attach(t.Context(), backend.Config{Topic: "t", Group: "g", Lease: time.Minute, MaxInFlight: 10})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, source.Close()) })
+	requireHidden(t, canary, b, source)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+
 	"github.com/seed41896749/eventbus/backend"
 )
 

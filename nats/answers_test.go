@@ -9,62 +9,15 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/slab"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
 )
 
 // nowhere is the origin of a message that another program stored.
 var nowhere = &record{stream: "bus=orders", Sequence: 17, Time: time.Unix(1_764_000_000, 5)}
-
-// roundTrip sends the headers of m through the client library's own codec.
-func roundTrip(t *testing.T, m backend.Message) backend.Message {
-	t.Helper()
-	var text strings.Builder
-	text.WriteString("NATS/1.0\r\n")
-	for _, h := range writeHeader(nil, &m, "") {
-		text.WriteString(h.Name + ": " + h.Value + "\r\n")
-	}
-	text.WriteString("\r\n")
-	h, err := natsgo.DecodeHeadersMsg([]byte(text.String()))
-	require.NoError(t, err)
-	var mem slab.Slab
-	mem.Expect(0, len(h), 0)
-	var got backend.Message
-	readHeader(&mem, &got, h, nowhere)
-	return got
-}
-
-// FuzzHeaders looks for texts that change on the way.
-func FuzzHeaders(f *testing.F) {
-	f.Add("id", "key", "name", "value")
-	f.Add(" ", "a b ", "ce-type", "%41\r\nNats-Rollup: all")
-	f.Add("é", "\x00", "Nats-Msg-Id", "")
-	f.Add("", "", "ce-id", "ce-")
-	f.Add("a%2Fb", "é", "Traceparent", "x")
-	f.Add("1", "", "Content-Type", "a/b")
-	f.Add(" 1", "", "ce-datacontenttype", "a%b")
-	f.Fuzz(func(t *testing.T, id, key, name, value string) {
-		m := backend.Message{ID: id, Key: key}
-		if name != "" {
-			m.Headers = backend.Headers{{Name: name, Value: value}}
-		}
-		got := roundTrip(t, m)
-		require.Equal(t, m.ID, got.ID)
-		require.Equal(t, m.Key, got.Key)
-		require.Equal(t, m.Headers, got.Headers)
-		if name == versionHeader || name == timeHeader {
-			return
-		}
-		m.Headers = append(m.Headers, backend.Header{Name: versionHeader, Value: "1.0"}, backend.Header{Name: timeHeader, Value: value})
-		got = roundTrip(t, m)
-		require.Equal(t, m.ID, got.ID)
-		require.Equal(t, m.Key, got.Key)
-		require.ElementsMatch(t, m.Headers, got.Headers)
-	})
-}
 
 // plainAck agrees with the JSON decoder, or leaves the answer to it.
 func TestPlainAck(t *testing.T) {
@@ -179,4 +132,46 @@ func TestConcerns(t *testing.T) {
 	require.True(t, concerns(violation, "bus.orders.dlq"))
 	require.False(t, concerns(violation, "bus.orders"))
 	require.False(t, concerns(nil, "bus.orders"))
+}
+
+// The stream says how much is unread, because the consumer learns of stored messages a
+// moment later. The stream cannot say if other topics share it or messages between are
+// deleted.
+func TestUnread(t *testing.T) {
+	alone, shared := &location{stream: "bus=t"}, &location{stream: "events", prefix: "t="}
+	for _, row := range []struct {
+		name      string
+		state     jetstream.StreamState
+		delivered uint64
+		want      uint64
+	}{
+		{"nothing is stored", jetstream.StreamState{}, 0, 0},
+		{"all is unread", jetstream.StreamState{Msgs: 6, FirstSeq: 1, LastSeq: 6}, 0, 6},
+		{"some is", jetstream.StreamState{Msgs: 6, FirstSeq: 1, LastSeq: 6}, 4, 2},
+		{"nothing is", jetstream.StreamState{Msgs: 6, FirstSeq: 1, LastSeq: 6}, 6, 0},
+		{"the first are gone", jetstream.StreamState{Msgs: 2, FirstSeq: 5, LastSeq: 6}, 1, 2},
+		{"all is gone", jetstream.StreamState{FirstSeq: 7, LastSeq: 6}, 1, 0},
+		{"more was handed out since", jetstream.StreamState{Msgs: 6, FirstSeq: 1, LastSeq: 6}, 9, 0},
+		{"there are holes", jetstream.StreamState{Msgs: 5, NumDeleted: 1, FirstSeq: 1, LastSeq: 6}, 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			require.Equal(t, row.want, unread(alone, row.state, row.delivered))
+			require.Zero(t, unread(shared, row.state, row.delivered))
+		})
+	}
+}
+
+// isUnserved tells the server's status messages from answers.
+func TestIsUnserved(t *testing.T) {
+	t.Parallel()
+	for text, unserved := range map[string]bool{
+		"NATS/1.0 503\r\n\r\n":                                 true,
+		"NATS/1.0 404 No Messages\r\n\r\n":                     false,
+		"NATS/1.0 409 Exceeded MaxRequestBatch of 100\r\n\r\n": false,
+		"NATS/1.0\r\nce-id: 503\r\n\r\n":                       false,
+	} {
+		h, err := natsgo.DecodeHeadersMsg([]byte(text))
+		require.NoError(t, err)
+		require.Equal(t, unserved, isUnserved(&natsgo.Msg{Header: h}), text)
+	}
 }

@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,4 +74,36 @@ func TestDelaysDoNotPutOffEachOther(t *testing.T) {
 		}
 		require.Less(t, delayed.Load()-begun, int64(100), "so many others were delayed meanwhile, and it does not come back")
 	}
+}
+
+// An event that fails a few times in turn is redelivered after its short delays, because
+// few calls of Delay need no pause. The fastest of several events counts, because the machine
+// may be busy.
+func TestShortDelaysInTurn(t *testing.T) {
+	t.Parallel()
+	const delays, delay = 4, 20 * time.Millisecond
+	b, err := as(t, natstest.Start(t), "")
+	require.NoError(t, err)
+	least := time.Hour
+	for i := range 5 {
+		topic := fmt.Sprint("t", i)
+		member, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: topic}}))
+		start := time.Now()
+		for attempt := 1; attempt <= delays+1; {
+			ds, err := member.Receive(t.Context(), 1, 0)
+			require.NoError(t, err)
+			for _, d := range ds {
+				require.Equal(t, attempt, d.Attempt)
+				require.NoError(t, member.(backend.Delayer).Delay(t.Context(), []backend.Delayed{{Delivery: d, For: delay}}))
+				attempt++
+			}
+		}
+		took := time.Since(start)
+		require.Greater(t, took, delays*delay)
+		least = min(least, took)
+	}
+	t.Logf("%d delays of %v took %v", delays, delay, least)
+	require.Less(t, least, delays*100*time.Millisecond)
 }

@@ -5,10 +5,85 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
 )
+
+// Maintain runs again before a stream is full, although the stream grows by 30 MiB a second
+// and messages are always held. That holds for all message sizes.
+func TestLooksFollowGrowth(t *testing.T) {
+	t.Parallel()
+	const most, speed, begins = 256 << 20, 30 << 20, 97 << 20 // the second look finds slightly less than half
+	for _, size := range []int{256, 16 << 10, 1 << 20} {
+		var before fullness
+		began := time.Now()
+		at, first, last := began, 0, begins/size // message numbers in the stream
+		for next := time.Duration(0); at.Sub(began) < time.Minute; {
+			last += int(next.Seconds() * speed / float64(size))
+			require.LessOrEqual(t, (last-first)*size, most, "full after %v", at.Sub(began))
+			now := newFullness(jetstream.StreamInfo{
+				Config: jetstream.StreamConfig{MaxBytes: most},
+				State:  jetstream.StreamState{LastSeq: uint64(last), Msgs: uint64(last - first), Bytes: uint64((last - first) * size)},
+			}, at)
+			if now.share > crowded {
+				first = last - 1 // purged, except the held message
+			}
+			next = now.next(before)
+			before, at = now, at.Add(next)
+		}
+	}
+}
+
+// Maintain runs seldom for a stream that does not grow.
+func TestLooksAreRareWithoutGrowth(t *testing.T) {
+	t.Parallel()
+	now := fullness{at: time.Now(), last: 10, msgs: 10, share: 0.1}
+	later := now
+	later.at = now.at.Add(time.Second)
+	require.Equal(t, idleInterval, later.next(now))
+	later.share = 0.9
+	require.Equal(t, busyInterval, later.next(now), "it may be full")
+}
+
+// Maintain asks to be called before the stream is full at its recent speed, and purges a
+// crowded stream even while messages are held.
+func TestMaintainFollowsGrowth(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.options.MaxBytes = 8 << 20
+	member, err := s.Attach(t.Context(), backend.Config{Topic: "small", Group: "billing", Lease: time.Minute})
+	require.NoError(t, err)
+	maintain := func() time.Duration {
+		next, err := s.Maintain(t.Context(), "small", "billing")
+		require.NoError(t, err)
+		return next
+	}
+	began := time.Now()
+	maintain()
+	stored, held := 0, []backend.Delivery{}
+	for range 32 { // four times the stream's room
+		for range 16 {
+			m := &backend.Message{Topic: "small", Payload: make([]byte, 64<<10)}
+			require.NoError(t, s.Publish(t.Context(), []*backend.Message{m}))
+		}
+		for n := 0; n < 16; {
+			ds, err := member.Receive(t.Context(), 16-n, 0)
+			require.NoError(t, err)
+			n += len(ds)
+			held = append(held, ds...)
+		}
+		last := len(held) - 1
+		require.NoError(t, member.Ack(t.Context(), backend.Lend(held[:last])))
+		held = held[last:]
+		stored += 16 * 64 << 10
+		next := maintain()
+		require.LessOrEqual(t, next, max(time.Since(began)*time.Duration(s.options.MaxBytes)/(16*64<<10), minInterval))
+		began = time.Now()
+	}
+	require.Greater(t, stored, 3*int(s.options.MaxBytes))
+}
 
 // peer opens another backend on the server of s.
 func (s *stage) peer() *stage {

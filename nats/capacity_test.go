@@ -2,8 +2,11 @@ package nats_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,4 +132,126 @@ func TestBusyStreamIsPurged(t *testing.T) {
 	info, err := stream.Info(t.Context())
 	require.NoError(t, err)
 	require.Less(t, info.State.Bytes, uint64(70<<20))
+}
+
+// Several processes publish to a topic whose room is taken by settled messages. No message is
+// refused, and each call keeps its order, although the sizes of messages differ.
+func TestRoomIsMadeInTime(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string]backend.TopicSettings{
+		"messages": {Keep: time.Hour, MaxMessages: 4000},
+		"bytes":    {Keep: time.Hour, MaxBytes: 8 << 20},
+		"both":     {Keep: time.Hour, MaxMessages: 4000, MaxBytes: 12 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natstest.Start(t)
+			var backends []*nats.Backend
+			for range 3 {
+				b, err := nats.New(connect(t, s), nats.Options{})
+				require.NoError(t, err)
+				t.Cleanup(func() { require.NoError(t, b.Close()) })
+				backends = append(backends, b)
+			}
+			_, err := backends[0].Declare(t.Context(), "orders", backend.Declaration{Settings: settings})
+			require.NoError(t, err)
+			src, err := backends[0].Attach(t.Context(), member())
+			require.NoError(t, err)
+			var highest int64
+			for range 12 {
+				var wg sync.WaitGroup
+				var stored atomic.Int64
+				for _, b := range backends {
+					for range 2 {
+						wg.Go(func() {
+							for range 20 {
+								ms := make([]*backend.Message, 1+rand.IntN(20))
+								for i := range ms {
+									ms[i] = &backend.Message{Topic: "orders", Payload: make([]byte, rand.IntN(1<<rand.IntN(16)))}
+								}
+								if err := b.Publish(t.Context(), ms); err != nil {
+									t.Errorf("a call of %d messages: %v", len(ms), err)
+									return
+								}
+								stored.Add(int64(len(ms)))
+								for i, m := range ms {
+									if i > 0 && m.Position <= ms[i-1].Position {
+										t.Errorf("message %d of a call is at %s, after %s", i, m.Position, ms[i-1].Position)
+									}
+								}
+							}
+						})
+					}
+				}
+				wg.Wait()
+				for n := int(stored.Load()); n > 0; {
+					ds, err := src.Receive(t.Context(), n, 0)
+					require.NoError(t, err)
+					require.NoError(t, src.Ack(t.Context(), backend.Lend(ds)))
+					n -= len(ds)
+				}
+				stats, err := backends[0].Stats(t.Context(), "orders", "g")
+				require.NoError(t, err)
+				highest = max(highest, stats.Depth)
+			}
+			if settings.MaxBytes == 0 {
+				require.Greater(t, highest, settings.MaxMessages*6/8, "much more was removed than is needed")
+			}
+		})
+	}
+}
+
+// A client that may not look for room gets ErrFull at once, until others have made room.
+func TestRoomIsDenied(t *testing.T) {
+	t.Parallel()
+	server := prepared(t, permissions(t))
+	owner, err := as(t, server, "")
+	require.NoError(t, err)
+	_, err = owner.Declare(t.Context(), "small", backend.Declaration{Settings: backend.TopicSettings{MaxMessages: 3}})
+	require.NoError(t, err)
+	c := member()
+	c.Topic = "small"
+	src, err := owner.Attach(t.Context(), c)
+	require.NoError(t, err)
+	publisher, err := as(t, server, "publisher")
+	require.NoError(t, err)
+	publish := func() error {
+		return backend.ErrorAt(publisher.Publish(t.Context(), []*backend.Message{{Topic: "small"}}), 0)
+	}
+	for range 3 {
+		require.NoError(t, publish())
+		ds, err := src.Receive(t.Context(), 1, 0)
+		require.NoError(t, err)
+		require.NoError(t, src.Ack(t.Context(), backend.Lend(ds)))
+	}
+	for range 3 {
+		require.ErrorIs(t, publish(), backend.ErrFull)
+	}
+	_, err = owner.Maintain(t.Context(), "small", "g")
+	require.NoError(t, err)
+	require.NoError(t, publish())
+}
+
+// A message larger than the bound of its topic is refused as too large, and removes nothing. When
+// another process has raised the bound, it is stored.
+func TestLargerThanTheTopic(t *testing.T) {
+	t.Parallel()
+	w := watch(t, newPlace(t, nats.Options{}))
+	keep := backend.TopicSettings{Keep: time.Hour, MaxBytes: 64 << 10}
+	w.declare("orders", backend.Declaration{Settings: keep})
+	w.publish("orders", 10)
+	w.settle(10)
+	large := func() error {
+		return backend.ErrorAt(w.b.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: make([]byte, 65<<10)}}), 0)
+	}
+	require.ErrorIs(t, large(), backend.ErrTooLarge)
+	w.topicHas(10, "removed for a message that cannot fit")
+	other, err := nats.New(w.conn, nats.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	keep.MaxBytes = 1 << 20
+	_, err = other.Declare(t.Context(), "orders", backend.Declaration{Settings: keep, Replace: true})
+	require.NoError(t, err)
+	require.NoError(t, large())
+	w.topicHas(11, "the bound was raised")
 }

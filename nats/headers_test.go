@@ -2,6 +2,7 @@ package nats
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -89,4 +90,51 @@ func TestManyForeignHeaders(t *testing.T) {
 		h["Ce-"+strconv.Itoa(i)] = []string{"a"}
 	}
 	require.Len(t, read(h).Headers, 50_000)
+}
+
+// roundTrip sends the headers of m through the client library's own codec.
+func roundTrip(t *testing.T, m backend.Message) backend.Message {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("NATS/1.0\r\n")
+	for _, h := range writeHeader(nil, &m, "") {
+		text.WriteString(h.Name + ": " + h.Value + "\r\n")
+	}
+	text.WriteString("\r\n")
+	h, err := natsgo.DecodeHeadersMsg([]byte(text.String()))
+	require.NoError(t, err)
+	var mem slab.Slab
+	mem.Expect(0, len(h), 0)
+	var got backend.Message
+	readHeader(&mem, &got, h, nowhere)
+	return got
+}
+
+// FuzzHeaders looks for texts that change on the way.
+func FuzzHeaders(f *testing.F) {
+	f.Add("id", "key", "name", "value")
+	f.Add(" ", "a b ", "ce-type", "%41\r\nNats-Rollup: all")
+	f.Add("é", "\x00", "Nats-Msg-Id", "")
+	f.Add("", "", "ce-id", "ce-")
+	f.Add("a%2Fb", "é", "Traceparent", "x")
+	f.Add("1", "", "Content-Type", "a/b")
+	f.Add(" 1", "", "ce-datacontenttype", "a%b")
+	f.Fuzz(func(t *testing.T, id, key, name, value string) {
+		m := backend.Message{ID: id, Key: key}
+		if name != "" {
+			m.Headers = backend.Headers{{Name: name, Value: value}}
+		}
+		got := roundTrip(t, m)
+		require.Equal(t, m.ID, got.ID)
+		require.Equal(t, m.Key, got.Key)
+		require.Equal(t, m.Headers, got.Headers)
+		if name == versionHeader || name == timeHeader {
+			return
+		}
+		m.Headers = append(m.Headers, backend.Header{Name: versionHeader, Value: "1.0"}, backend.Header{Name: timeHeader, Value: value})
+		got = roundTrip(t, m)
+		require.Equal(t, m.ID, got.ID)
+		require.Equal(t, m.Key, got.Key)
+		require.ElementsMatch(t, m.Headers, got.Headers)
+	})
 }

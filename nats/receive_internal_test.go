@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"math/rand/v2"
 	"net/url"
 	"runtime"
 	"testing"
@@ -8,85 +9,32 @@ import (
 	"unsafe"
 	"weak"
 
-	"github.com/nats-io/nats.go/jetstream"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 )
 
-// Maintain runs again before a stream is full, although the stream grows by 30 MiB a second
-// and messages are always held. That holds for all message sizes.
-func TestLooksFollowGrowth(t *testing.T) {
-	t.Parallel()
-	const most, speed, begins = 256 << 20, 30 << 20, 97 << 20 // the second look finds slightly less than half
-	for _, size := range []int{256, 16 << 10, 1 << 20} {
-		var before fullness
-		began := time.Now()
-		at, first, last := began, 0, begins/size // message numbers in the stream
-		for next := time.Duration(0); at.Sub(began) < time.Minute; {
-			last += int(next.Seconds() * speed / float64(size))
-			require.LessOrEqual(t, (last-first)*size, most, "full after %v", at.Sub(began))
-			now := newFullness(jetstream.StreamInfo{
-				Config: jetstream.StreamConfig{MaxBytes: most},
-				State:  jetstream.StreamState{LastSeq: uint64(last), Msgs: uint64(last - first), Bytes: uint64((last - first) * size)},
-			}, at)
-			if now.share > crowded {
-				first = last - 1 // purged, except the held message
-			}
-			next = now.next(before)
-			before, at = now, at.Add(next)
+// The server puts a redelivered message that does not fit behind the others. So the messages
+// of a pull with a bound must fit, if the member has seen none that is larger for long. A
+// redelivery is a few bytes larger than the delivery before, because its reply subject has
+// larger numbers.
+func TestRedeliveredMessagesFitIntoTheirPull(t *testing.T) {
+	const longer = 6
+	for seed := range uint64(1000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		largest := 200 + random.IntN(200<<10)
+		var p puller
+		p.batch = maxBatch
+		p.observeSizes([]*natsgo.Msg{{Data: make([]byte, largest-longer)}})
+		for range 40 {
+			p.observeSizes([]*natsgo.Msg{{Data: make([]byte, 1+random.IntN(largest/2))}})
+			left := int64(p.largest + random.IntN(20*largest)) // with less, no pull is sent
+			req := p.request(20, left, false)
+			require.LessOrEqual(t, req.Batch*largest, req.MaxBytes, "%d messages of %d bytes in a pull of %d (seed %d)", req.Batch, largest, req.MaxBytes, seed)
 		}
 	}
-}
-
-// Maintain runs seldom for a stream that does not grow.
-func TestLooksAreRareWithoutGrowth(t *testing.T) {
-	t.Parallel()
-	now := fullness{at: time.Now(), last: 10, msgs: 10, share: 0.1}
-	later := now
-	later.at = now.at.Add(time.Second)
-	require.Equal(t, idleInterval, later.next(now))
-	later.share = 0.9
-	require.Equal(t, busyInterval, later.next(now), "it may be full")
-}
-
-// Maintain asks to be called before the stream is full at its recent speed, and purges a
-// crowded stream even while messages are held.
-func TestMaintainFollowsGrowth(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	s.options.MaxBytes = 8 << 20
-	member, err := s.Attach(t.Context(), backend.Config{Topic: "small", Group: "billing", Lease: time.Minute})
-	require.NoError(t, err)
-	maintain := func() time.Duration {
-		next, err := s.Maintain(t.Context(), "small", "billing")
-		require.NoError(t, err)
-		return next
-	}
-	began := time.Now()
-	maintain()
-	stored, held := 0, []backend.Delivery{}
-	for range 32 { // four times the stream's room
-		for range 16 {
-			m := &backend.Message{Topic: "small", Payload: make([]byte, 64<<10)}
-			require.NoError(t, s.Publish(t.Context(), []*backend.Message{m}))
-		}
-		for n := 0; n < 16; {
-			ds, err := member.Receive(t.Context(), 16-n, 0)
-			require.NoError(t, err)
-			n += len(ds)
-			held = append(held, ds...)
-		}
-		last := len(held) - 1
-		require.NoError(t, member.Ack(t.Context(), backend.Lend(held[:last])))
-		held = held[last:]
-		stored += 16 * 64 << 10
-		next := maintain()
-		require.LessOrEqual(t, next, max(time.Since(began)*time.Duration(s.options.MaxBytes)/(16*64<<10), minInterval))
-		began = time.Now()
-	}
-	require.Greater(t, stored, 3*int(s.options.MaxBytes))
 }
 
 // A pull asks for a few megabytes of messages at most, by their recent size, and for more
