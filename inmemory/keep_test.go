@@ -12,7 +12,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
-	"github.com/seed41896749/eventbus/internal/testing/testheap"
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
 )
 
 // Settled and deleted messages free their memory.
@@ -32,7 +32,7 @@ func TestMemoryComesBack(t *testing.T) {
 			src.Ack(t.Context(), backend.Lend(ds))
 		}
 	}
-	if n := testheap.InUse(); n > 16<<20 {
+	if n := testproc.HeapInUse(); n > 16<<20 {
 		t.Errorf("%d bytes are in use, with nothing stored", n)
 	}
 }
@@ -65,7 +65,7 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 	const topics, messages = 200, 64
 	b := open(t, inmemory.Options{})
 	payload := make([]byte, 1<<10)
-	before := testheap.InUse()
+	before := testproc.HeapInUse()
 	for i := range topics {
 		topic := fmt.Sprint("topic", i)
 		src := filled(t, b, topic, messages, payload)
@@ -81,7 +81,7 @@ func TestIdleTopicsKeepLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keptAtMost(t, 24<<10, (testheap.InUse()-before)/topics)
+	keptAtMost(t, 24<<10, (testproc.HeapInUse()-before)/topics)
 	runtime.KeepAlive(b)
 }
 
@@ -90,7 +90,7 @@ func TestWhatWasSettledKeepsLittle(t *testing.T) {
 	const topics, messages = 100, 120
 	b := open(t, inmemory.Options{})
 	payload := make([]byte, 4<<10)
-	before := testheap.InUse()
+	before := testproc.HeapInUse()
 	for i := range topics {
 		topic := fmt.Sprint("topic", i)
 		src := filled(t, b, topic, messages, payload)
@@ -104,7 +104,7 @@ func TestWhatWasSettledKeepsLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keptAtMost(t, 64<<10, (testheap.InUse()-before)/topics)
+	keptAtMost(t, 64<<10, (testproc.HeapInUse()-before)/topics)
 	runtime.KeepAlive(b)
 }
 
@@ -117,7 +117,7 @@ func TestSlowTopicsKeepLittle(t *testing.T) {
 	for i := range msgs {
 		msgs[i] = &backend.Message{Topic: "orders", ID: strings.Repeat("x", 300), Payload: make([]byte, 500)}
 	}
-	before := testheap.InUse()
+	before := testproc.HeapInUse()
 	for i := range topics {
 		if err := b.Publish(t.Context(), msgs); err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestSlowTopicsKeepLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	keptAtMost(t, 24<<10, (testheap.InUse()-before)/topics)
+	keptAtMost(t, 24<<10, (testproc.HeapInUse()-before)/topics)
 	runtime.KeepAlive(b)
 }
 
@@ -156,7 +156,7 @@ func TestWhatIsKeptKeepsLittle(t *testing.T) {
 				m.Topic = "orders"
 				msgs[i] = &m
 			}
-			before := testheap.InUse()
+			before := testproc.HeapInUse()
 			var kept []any
 			for range rounds {
 				if err := b.Publish(t.Context(), msgs); err != nil {
@@ -168,7 +168,7 @@ func TestWhatIsKeptKeepsLittle(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if each := (testheap.InUse() - before) / len(kept); each > 80<<10 {
+			if each := (testproc.HeapInUse() - before) / len(kept); each > 80<<10 {
 				t.Errorf("%d bytes are alive for each that is kept", each)
 			}
 			runtime.KeepAlive(kept)
@@ -192,7 +192,7 @@ func TestOnceKeepsLittle(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			before := testheap.InUse()
+			before := testproc.HeapInUse()
 			for i := range 5000 {
 				once(fmt.Sprint(i))
 			}
@@ -204,7 +204,7 @@ func TestOnceKeepsLittle(t *testing.T) {
 					once(fmt.Sprint("again", i))
 				}
 			}
-			keptAtMost(t, 256<<10, testheap.InUse()-before)
+			keptAtMost(t, 256<<10, testproc.HeapInUse()-before)
 			runtime.KeepAlive(b)
 		})
 	}

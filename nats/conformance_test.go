@@ -134,7 +134,7 @@ func TestConformanceCluster(t *testing.T) {
 	for _, f := range []*func(*testing.T, backend.Backend){&faults.Kill, &faults.Restart} {
 		harm := *f
 		*f = func(t *testing.T, b backend.Backend) {
-			require.NotSame(t, r.line(b).servers[0], shared.Servers()[0], "other tests use this cluster: add this one to crashing")
+			require.NotSame(t, r.Link(b).servers[0], shared.Servers()[0], "other tests use this cluster: add this one to crashing")
 			harm(t, b)
 		}
 	}
@@ -144,7 +144,7 @@ func TestConformanceCluster(t *testing.T) {
 			return r.open(t, o, clusterOf(natstest.StartCluster(t)))
 		}
 		b := r.open(t, o, clusterOf(shared))
-		t.Cleanup(func() { r.line(b).clear(t) })
+		t.Cleanup(func() { r.Link(b).clear(t) })
 		return b
 	}
 	conformance.Run(t, conformance.Suite{
@@ -173,7 +173,7 @@ func TestConformanceCluster(t *testing.T) {
 }
 
 // clear removes the streams of a test, because unused streams cost the servers work.
-func (l *line) clear(t *testing.T) {
+func (l *link) clear(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
 	defer cancel()
 	js := l.admin(t)
@@ -228,8 +228,8 @@ func TestConformanceFailover(t *testing.T) {
 			o := clustered()
 			o.OnceWindow = 0 // the default, 2 minutes, is longer than the election of a leader
 			b := r.open(t, o, clusterOf(natstest.StartCluster(t)))
-			s := &stopping{Backend: b, t: t, line: r.line(b)}
-			r.alias(s, b)
+			s := &stopping{Backend: b, t: t, link: r.Link(b)}
+			r.Add(s, r.Link(b))
 			t.Cleanup(func() { require.True(t, s.done, "the law stored nothing: its leader did not stop") })
 			return s
 		},
@@ -246,7 +246,7 @@ func TestConformanceFailover(t *testing.T) {
 type stopping struct {
 	backend.Backend
 	t    *testing.T
-	line *line
+	link *link
 	once sync.Once
 	done bool
 }
@@ -257,7 +257,7 @@ func (s *stopping) Publish(ctx context.Context, msgs []*backend.Message) error {
 	err := s.Backend.Publish(ctx, msgs)
 	if err == nil {
 		s.once.Do(func() {
-			time.AfterFunc(stopped, s.line.leader(s.t).Freeze())
+			time.AfterFunc(stopped, s.link.leader(s.t).Freeze())
 			s.done = true
 		})
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
-	"github.com/seed41896749/eventbus/internal/testing/testheap"
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
 	"github.com/seed41896749/eventbus/nats"
 )
 
@@ -111,9 +111,9 @@ func publishAll(t *testing.T, to backend.Backend, count int) weak.Pointer[byte] 
 func TestPublishKeepsNothing(t *testing.T) {
 	bothWays(t, func(t *testing.T, b *nats.Backend) {
 		require.NoError(t, b.Ping(t.Context()))
-		before := testheap.InUse()
+		before := testproc.HeapInUse()
 		text := publishAll(t, b, 2000)
-		require.Less(t, testheap.InUse(), before+4<<20, "bytes in use")
+		require.Less(t, testproc.HeapInUse(), before+4<<20, "bytes in use")
 		require.Zero(t, reachable([]weak.Pointer[byte]{text}), "texts")
 		runtime.KeepAlive(b)
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/proxyrig"
 	"github.com/seed41896749/eventbus/nats"
 )
 
@@ -83,7 +84,7 @@ type flow func(ctx context.Context, b *nats.Backend) error
 
 var flows = map[string]flow{
 	"publisher": func(ctx context.Context, b *nats.Backend) error {
-		return errors.Join(publishTo(ctx, b, topic), publishTo(ctx, b, "another"), declare(ctx, b, "a.third"))
+		return errors.Join(publishTo(ctx, b, topic), publishTo(ctx, b, "another"), proxyrig.Declare(ctx, b, "a.third"))
 	},
 	"consumer": func(ctx context.Context, b *nats.Backend) error { return consume(ctx, b, topic, group) },
 	"redriver": func(ctx context.Context, b *nats.Backend) error {
@@ -153,7 +154,7 @@ func consume(ctx context.Context, b *nats.Backend, topic, group string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(source.Ack(ctx, backend.Lend(again)), declare(ctx, b, topic+".dlq"), publishTo(ctx, b, topic+".dlq"))
+	err = errors.Join(source.Ack(ctx, backend.Lend(again)), proxyrig.Declare(ctx, b, topic+".dlq"), publishTo(ctx, b, topic+".dlq"))
 	if err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	denied(consumer.Declare(ctx, topic, backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour}}))
 	denied(nil, consumer.DeleteTopic(ctx, topic))
 	denied(nil, publishTo(ctx, operator, topic))
-	denied(nil, declare(ctx, operator, "new"))
+	denied(nil, proxyrig.Declare(ctx, operator, "new"))
 	denied(operator.Maintain(ctx, topic, group))
 	letters, err := deadletter.Open(operator, dead)
 	require.NoError(t, err)
@@ -286,7 +287,7 @@ func TestExactSubjects(t *testing.T) {
 	server := prepared(t, exact)
 	owner, err := as(t, server, "")
 	require.NoError(t, err)
-	require.NoError(t, declare(t.Context(), owner, topic+".dlq"))
+	require.NoError(t, proxyrig.Declare(t.Context(), owner, topic+".dlq"))
 	require.NoError(t, works(t, server, "consumer"))
 	publisher, err := as(t, server, "publisher")
 	require.NoError(t, err)
@@ -332,7 +333,9 @@ func TestRightsLost(t *testing.T) {
 		{"publish", "bus.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error {
 			return backend.ErrorAt(b.Publish(ctx, []*backend.Message{{Topic: topic}}), 0)
 		}},
-		{"declare", "bus.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error { return declare(ctx, b, topic) }},
+		{"declare", "bus.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error {
+			return proxyrig.Declare(ctx, b, topic)
+		}},
 		{"ask", "$JS.API.STREAM.INFO.>", func(ctx context.Context, b *nats.Backend, _ backend.Source) error {
 			_, err := b.Read(ctx, topic, "", 10)
 			return err

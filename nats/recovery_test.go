@@ -104,7 +104,7 @@ func newStorm(t *testing.T, r *rig, server *natstest.Server, o nats.Options) *st
 }
 
 func (s *storm) watch(t *testing.T, stream, consumer string) {
-	c, err := s.line(s.publisher).admin(t).Consumer(t.Context(), stream, consumer)
+	c, err := s.Link(s.publisher).admin(t).Consumer(t.Context(), stream, consumer)
 	require.NoError(t, err)
 	s.consumer = c
 }
@@ -130,12 +130,12 @@ func (s *storm) delivered(t *testing.T) uint64 {
 func (s *storm) reset(t *testing.T, b backend.Backend) (lost bool) {
 	before := s.delivered(t)
 	var thaws []func()
-	s.each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
+	s.Each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
 	s.publish(t)
 	for until := time.Now().Add(time.Second); !lost && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
 		lost = s.delivered(t) > before
 	}
-	s.each(b, (*faultproxy.Proxy).Cut)
+	s.Each(b, (*faultproxy.Proxy).Cut)
 	for _, thaw := range thaws {
 		thaw()
 	}
@@ -325,10 +325,10 @@ func TestLostRetriesComeFirst(t *testing.T) {
 	}()
 	time.Sleep(20 * time.Millisecond)
 	var thaws []func()
-	s.each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
+	s.Each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
 	require.Eventually(t, func() bool { return s.delivered(t) > before }, 5*time.Second, time.Millisecond, "the pull has ended before a message is due")
 	s.publish(t)
-	s.each(b, (*faultproxy.Proxy).Cut)
+	s.Each(b, (*faultproxy.Proxy).Cut)
 	for _, thaw := range thaws {
 		thaw()
 	}
@@ -374,7 +374,7 @@ func TestDelayAfterAnUnknownOutcome(t *testing.T) {
 			delay := func(pause time.Duration) error {
 				return src.(backend.Delayer).Delay(t.Context(), []backend.Delayed{{Delivery: ds[0], For: pause}})
 			}
-			p := r.line(b).current()
+			p := r.Link(b).current()
 			began := time.Now()
 			if c.sent {
 				p.DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte("-NAK")) })
@@ -426,7 +426,7 @@ func TestDelayAfterAnUnknownOutcomeOfOneOfTwo(t *testing.T) {
 	require.NoError(t, err)
 
 	back := []backend.Delayed{{Delivery: ds[0], For: 50 * time.Millisecond}}
-	r.line(b).current().DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte("-NAK")) })
+	r.Link(b).current().DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, []byte("-NAK")) })
 	require.ErrorIs(t, backend.ErrorAt(src.(backend.Delayer).Delay(t.Context(), back), 0), backend.ErrUnknownOutcome)
 	var taken []backend.Delivery
 	for until := time.Now().Add(10 * time.Second); len(taken) == 0 && time.Now().Before(until); {
@@ -465,7 +465,7 @@ func TestExtendAfterAnUnknownAck(t *testing.T) {
 	require.Len(t, ds, 1)
 	ds = slices.Clone(ds) // Receive reuses their memory
 
-	p := r.line(b).current()
+	p := r.Link(b).current()
 	thaw := p.Freeze()
 	time.AfterFunc(100*time.Millisecond, func() { p.Cut(); thaw() })
 	require.ErrorIs(t, backend.ErrorAt(src.Ack(t.Context(), backend.Lend(ds)), 0), backend.ErrUnknownOutcome)
@@ -510,7 +510,7 @@ func TestNewOwnerAfterNewLeader(t *testing.T) {
 	}
 	require.NoError(t, earlier.(backend.Delayer).Delay(t.Context(), held))
 	require.NoError(t, earlier.Close())
-	stepDown(t, r.line(b).admin(t), o.Namespace+"=orders+partition-0", "g")
+	stepDown(t, r.Link(b).admin(t), o.Namespace+"=orders+partition-0", "g")
 	for n := given; n < published; n++ {
 		publish(n)
 	}
@@ -560,7 +560,7 @@ func TestGroupWithoutLeader(t *testing.T) {
 		require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: topic}}))
 		members[topic] = s
 	}
-	l := r.line(b)
+	l := r.Link(b)
 	js := l.admin(t)
 	lost, err := js.CreateConsumer(t.Context(), "events", jetstream.ConsumerConfig{
 		Durable: "ill=lost", FilterSubject: o.Namespace + ".ill", AckPolicy: jetstream.AckExplicitPolicy, Replicas: 1,

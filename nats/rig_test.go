@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,15 +17,15 @@ import (
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
+	"github.com/seed41896749/eventbus/internal/testing/proxyrig"
 	"github.com/seed41896749/eventbus/nats"
 )
 
-// A rig makes backends on real servers behind proxies, and knows each backend's line.
+// A rig makes backends on real servers behind proxies, and knows the link of each.
 type rig struct {
-	lends bool // the backends use a connection of the test
+	proxyrig.Rig[*link]
 
-	mu    sync.Mutex
-	lines map[backend.Backend]*line
+	lends bool // the backends use a connection of the test
 }
 
 // A system is a single server or a cluster of three.
@@ -39,8 +38,8 @@ func alone(s *natstest.Server) system { return system{[]*natstest.Server{s}, s.R
 
 func clusterOf(c *natstest.Cluster) system { return system{c.Servers(), c.Run} }
 
-// A line connects a backend with its system.
-type line struct {
+// A link connects a backend with its system.
+type link struct {
 	system
 	proxies []*faultproxy.Proxy // one for each server
 	conn    *natsgo.Conn
@@ -49,9 +48,12 @@ type line struct {
 	kills int // so far
 }
 
+// Proxies implements [proxyrig.Link].
+func (l *link) Proxies() []*faultproxy.Proxy { return l.proxies }
+
 // open makes a backend on a system.
 func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
-	l := &line{system: on, options: o}
+	l := &link{system: on, options: o}
 	var urls []string
 	for _, s := range on.servers {
 		p := faultproxy.New(t, s.Addr())
@@ -67,16 +69,11 @@ func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
 	require.NoError(t, err)
 	t.Cleanup(l.conn.Close)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lines == nil {
-		r.lines = map[backend.Backend]*line{}
-	}
-	r.lines[b] = l
+	r.Add(b, l)
 	return b
 }
 
-func (r *rig) connect(l *line, urls string, options []natsgo.Option) (b *nats.Backend, err error) {
+func (r *rig) connect(l *link, urls string, options []natsgo.Option) (b *nats.Backend, err error) {
 	if !r.lends {
 		b, l.conn, err = nats.Connect(urls, l.options, options...)
 		return b, err
@@ -87,34 +84,13 @@ func (r *rig) connect(l *line, urls string, options []natsgo.Option) (b *nats.Ba
 	return nats.New(l.conn, l.options)
 }
 
-func (r *rig) line(b backend.Backend) *line {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lines[b]
-}
-
-// alias makes outer, which wraps b, share b's line.
-func (r *rig) alias(outer, b backend.Backend) {
-	l := r.line(b)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines[outer] = l
-}
-
 func (r *rig) peer(t *testing.T, b backend.Backend) backend.Backend {
-	l := r.line(b)
+	l := r.Link(b)
 	return r.open(t, l.options, l.system)
 }
 
-// each calls f for every proxy of b.
-func (r *rig) each(b backend.Backend, f func(*faultproxy.Proxy)) {
-	for _, p := range r.line(b).proxies {
-		f(p)
-	}
-}
-
 // current is the proxy of the server that the connection uses.
-func (l *line) current() *faultproxy.Proxy {
+func (l *link) current() *faultproxy.Proxy {
 	addr := l.conn.ConnectedAddr()
 	for _, p := range l.proxies {
 		if p.Addr() == addr {
@@ -124,52 +100,34 @@ func (l *line) current() *faultproxy.Proxy {
 	return l.proxies[0]
 }
 
-// faults returns faults of connections and of the law's own servers.
+// faults returns faults of connections and of the test's own servers.
 func (r *rig) faults() conformance.Faults {
-	return conformance.Faults{
-		Down: func(_ *testing.T, b backend.Backend) func() {
-			r.each(b, func(p *faultproxy.Proxy) { p.Refuse(true) })
-			return func() { r.each(b, func(p *faultproxy.Proxy) { p.Refuse(false) }) }
-		},
-		Freeze: func(_ *testing.T, b backend.Backend) func() {
-			var thaws []func()
-			r.each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
-			return func() {
-				for _, thaw := range thaws {
-					thaw()
-				}
-			}
-		},
-		Swallow: func(_ *testing.T, b backend.Backend) func() {
-			r.each(b, func(p *faultproxy.Proxy) { p.Swallow(true) })
-			return func() { r.each(b, func(p *faultproxy.Proxy) { p.Swallow(false) }) }
-		},
-		Cut: func(_ *testing.T, b backend.Backend) { r.each(b, (*faultproxy.Proxy).Cut) },
-		DropReply: func(_ *testing.T, b backend.Backend, kind conformance.Request) {
-			l := r.line(b)
-			mark := l.mark(kind)
-			l.current().DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, mark) })
-		},
-		Commands: func(_ *testing.T, b backend.Backend) int64 { return int64(r.line(b).conn.Stats().OutMsgs) },
-		Restart: func(t *testing.T, b backend.Backend) {
-			l := r.line(b)
-			for _, s := range l.servers {
-				s.Stop()
-			}
-			l.recover(t)
-		},
-		Kill: func(t *testing.T, b backend.Backend) {
-			l := r.line(b)
-			for _, s := range l.victims(t) {
-				s.Kill()
-			}
-			l.recover(t)
-		},
+	f := r.Faults()
+	f.DropReply = func(_ *testing.T, b backend.Backend, kind conformance.Request) {
+		l := r.Link(b)
+		mark := l.mark(kind)
+		l.current().DropReply(func(chunk []byte) bool { return bytes.Contains(chunk, mark) })
 	}
+	f.Commands = func(_ *testing.T, b backend.Backend) int64 { return int64(r.Link(b).conn.Stats().OutMsgs) }
+	f.Restart = func(t *testing.T, b backend.Backend) {
+		l := r.Link(b)
+		for _, s := range l.servers {
+			s.Stop()
+		}
+		l.recover(t)
+	}
+	f.Kill = func(t *testing.T, b backend.Backend) {
+		l := r.Link(b)
+		for _, s := range l.victims(t) {
+			s.Kill()
+		}
+		l.recover(t)
+	}
+	return f
 }
 
 // mark is a text that identifies a kind of request.
-func (l *line) mark(kind conformance.Request) []byte {
+func (l *link) mark(kind conformance.Request) []byte {
 	switch kind {
 	case conformance.RequestPublish:
 		return []byte("HPUB " + l.namespace() + ".")
@@ -179,7 +137,7 @@ func (l *line) mark(kind conformance.Request) []byte {
 	return []byte("+ACK")
 }
 
-func (l *line) namespace() string {
+func (l *link) namespace() string {
 	if l.options.Namespace == "" {
 		return "bus"
 	}
@@ -189,7 +147,7 @@ func (l *line) namespace() string {
 // victims are the servers that the next crash kills. In a cluster, odd crashes kill the
 // leader of the law's stream, and another server takes over. Even crashes kill all three,
 // and only written state survives.
-func (l *line) victims(t *testing.T) []*natstest.Server {
+func (l *link) victims(t *testing.T) []*natstest.Server {
 	l.kills++
 	if len(l.servers) == 1 || l.kills%2 == 0 {
 		return l.servers
@@ -198,7 +156,7 @@ func (l *line) victims(t *testing.T) []*natstest.Server {
 }
 
 // leader returns the server that leads the first stream, or any server if there is none.
-func (l *line) leader(t *testing.T) *natstest.Server {
+func (l *link) leader(t *testing.T) *natstest.Server {
 	for info := range l.admin(t).ListStreams(t.Context()).Info() {
 		for _, s := range l.servers {
 			if info.Cluster != nil && info.Cluster.Leader == s.Name() {
@@ -210,7 +168,7 @@ func (l *line) leader(t *testing.T) *natstest.Server {
 }
 
 // admin connects to the servers without the proxies.
-func (l *line) admin(t *testing.T) jetstream.JetStream {
+func (l *link) admin(t *testing.T) jetstream.JetStream {
 	var urls []string
 	for _, s := range l.servers {
 		urls = append(urls, s.URL())
@@ -225,7 +183,7 @@ func (l *line) admin(t *testing.T) jetstream.JetStream {
 
 // recover starts the servers that have ended, and waits until each stream and consumer has
 // a leader and the backend is connected.
-func (l *line) recover(t *testing.T) {
+func (l *link) recover(t *testing.T) {
 	l.run()
 	js := l.admin(t)
 	require.Eventually(t, func() bool { return led(t.Context(), js) }, 30*time.Second, 20*time.Millisecond, "a stream or a consumer has no leader")
@@ -253,12 +211,6 @@ func led(ctx context.Context, js jetstream.JetStream) bool {
 		}
 	}
 	return streams.Err() == nil
-}
-
-// declare declares a topic without settings.
-func declare(ctx context.Context, b backend.Backend, topic string) error {
-	_, err := backend.Declare(ctx, b, topic, backend.Declaration{})
-	return err
 }
 
 // A place is a test's own server, a backend on it, and a separate client.

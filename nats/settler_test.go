@@ -89,7 +89,7 @@ func TestSettleThatIsCancelled(t *testing.T) {
 	b, other := r.open(t, nats.Options{}, alone(server)), r.open(t, nats.Options{}, alone(server))
 	_, ds := hold(t, b, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	r.line(other).current().DropReply(func(chunk []byte) bool {
+	r.Link(other).current().DropReply(func(chunk []byte) bool {
 		if bytes.Contains(chunk, []byte("+ACK")) {
 			cancel()
 			return true

@@ -20,6 +20,7 @@ import (
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
+	"github.com/seed41896749/eventbus/internal/testing/proxyrig"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
 )
@@ -59,7 +60,7 @@ type flow func(ctx context.Context, b *redisstream.Backend, topic string) error
 
 var flows = map[string]flow{
 	"publisher": func(ctx context.Context, b *redisstream.Backend, topic string) error {
-		return errors.Join(b.Ping(ctx), declare(ctx, b, topic), b.Publish(ctx, []*backend.Message{{Topic: topic}}), bury(ctx, b, topic))
+		return errors.Join(b.Ping(ctx), proxyrig.Declare(ctx, b, topic), b.Publish(ctx, []*backend.Message{{Topic: topic}}), bury(ctx, b, topic))
 	},
 	"consumer": consume,
 	"monitor": func(ctx context.Context, b *redisstream.Backend, topic string) error {
@@ -217,7 +218,7 @@ func consume(ctx context.Context, b *redisstream.Backend, topic string) error {
 		return err
 	}
 	_, err = b.Maintain(ctx, topic, workers)
-	err = errors.Join(err, b.Ping(ctx), declare(ctx, b, topic+".dlq"), bury(ctx, b, topic+".dlq"),
+	err = errors.Join(err, b.Ping(ctx), proxyrig.Declare(ctx, b, topic+".dlq"), bury(ctx, b, topic+".dlq"),
 		v.Ack(ctx, backend.Lend(again)), first.Ack(ctx, backend.Lend(held)))
 	if err != nil {
 		return err
@@ -336,7 +337,7 @@ func TestRolesAreDeniedTheRest(t *testing.T) {
 	monitor := as("monitor")
 	require.ErrorIs(t, monitor.Publish(t.Context(), batch("b", 1)), backend.ErrDenied)
 	require.ErrorIs(t, monitor.Publish(t.Context(), once(batch("b", 1))), backend.ErrDenied)
-	require.ErrorIs(t, declare(t.Context(), monitor, topic), backend.ErrDenied)
+	require.ErrorIs(t, proxyrig.Declare(t.Context(), monitor, topic), backend.ErrDenied)
 	_, err = monitor.Maintain(t.Context(), topic, workers)
 	require.ErrorIs(t, err, backend.ErrDenied)
 	letters, err := deadletter.Open(monitor, topic+".dlq")
@@ -423,12 +424,7 @@ func TestConformanceLeastPrivilege(t *testing.T) {
 			b := open(t, client, redisstream.Options{OnceWindow: onceWindow})
 			b.SetYouth(0)
 			m := &modest{b, b, b, b, b, b, b, b}
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if r.lines == nil {
-				r.lines = map[backend.Backend]*line{}
-			}
-			r.lines[m] = &line{servers: []*redistest.Server{server}, proxies: []*faultproxy.Proxy{proxy}, client: client}
+			r.Add(m, &link{servers: []*redistest.Server{server}, proxies: []*faultproxy.Proxy{proxy}, client: client})
 			return m
 		},
 		Faults:   faults,

@@ -16,7 +16,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
-	"github.com/seed41896749/eventbus/internal/testing/testheap"
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
 )
 
 // typical returns a message as the bus makes them.
@@ -163,7 +163,7 @@ func TestClosedMembersKeepLittle(t *testing.T) {
 		msgs[i].Payload = make([]byte, 1000)
 	}
 	require.NoError(t, b.Publish(t.Context(), msgs))
-	before := testheap.InUse()
+	before := testproc.HeapInUse()
 	var kept []backend.Source
 	for i := range members {
 		s, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: fmt.Sprint("g", i), Lease: time.Minute})
@@ -177,7 +177,7 @@ func TestClosedMembersKeepLittle(t *testing.T) {
 		require.NoError(t, s.Close())
 		kept = append(kept, s)
 	}
-	each := (testheap.InUse() - before) / members
+	each := (testproc.HeapInUse() - before) / members
 	t.Logf("a closed member keeps %d bytes", each)
 	require.Less(t, each, 64<<10)
 	runtime.KeepAlive(kept)
@@ -205,10 +205,10 @@ func TestPastGroupsAreForgotten(t *testing.T) {
 func TestPublishedTopicsKeepLittle(t *testing.T) {
 	server := inspected(t)
 	var mem publishBatch
-	before := testheap.InUse()
+	before := testproc.HeapInUse()
 	mem.encode(t.Context(), server, []*backend.Message{{Topic: ("orders" + strings.Repeat("x", 1<<20))[:6]}})
 	mem.reset()
-	require.Less(t, testheap.InUse()-before, 64<<10)
+	require.Less(t, testproc.HeapInUse()-before, 64<<10)
 	runtime.KeepAlive(&mem)
 }
 

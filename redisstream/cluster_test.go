@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
+	"github.com/seed41896749/eventbus/internal/testing/proxyrig"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // topicOn returns a topic whose stream is on the node of a cluster with this index.
@@ -192,7 +194,7 @@ func TestRefusedBehindASK(t *testing.T) {
 	b, err := redisstream.New(client, redisstream.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	require.NoError(t, declare(t.Context(), b, "warm")) // the scripts and the servers are known
+	require.NoError(t, proxyrig.Declare(t.Context(), b, "warm")) // the scripts and the servers are known
 	m := newMover(t, cluster, "bus:{orders}")
 	m.begin()
 	_, err = b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Minute, MaxInFlight: 10})

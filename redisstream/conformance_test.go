@@ -60,7 +60,7 @@ func TestConformanceCluster(t *testing.T) {
 	for _, f := range []*func(*testing.T, backend.Backend){&faults.Kill, &faults.Restart} {
 		harm := *f
 		*f = func(t *testing.T, b backend.Backend) {
-			require.False(t, r.line(b).servers[0] == shared.Nodes()[0], "other tests use this cluster: add this one to crashing")
+			require.False(t, r.Link(b).servers[0] == shared.Nodes()[0], "other tests use this cluster: add this one to crashing")
 			harm(t, b)
 		}
 	}

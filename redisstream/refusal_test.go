@@ -9,14 +9,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
+	"github.com/seed41896749/eventbus/internal/testing/proxyrig"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // F13: a server whose memory is full refuses new messages. Every message can be settled,
@@ -39,7 +41,7 @@ func TestFullMemoryRefusesPublishesOnly(t *testing.T) {
 	})
 	require.ErrorIs(t, b.Publish(t.Context(), once(batch("once", 3))), backend.ErrFull)
 
-	require.NoError(t, declare(t.Context(), b, topic), "the full memory is no refusal")
+	require.NoError(t, proxyrig.Declare(t.Context(), b, topic), "the full memory is no refusal")
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(held[:2])))
 	require.NoError(t, s.Delay(t.Context(), []backend.Delayed{{Delivery: held[2]}, {Delivery: held[3], For: time.Millisecond, Refund: true}}))
 	require.NoError(t, s.Extend(t.Context(), backend.Lend(held[4:])))
@@ -152,7 +154,7 @@ func TestMissingCredentialsAreDenied(t *testing.T) {
 		b := open(t, client, redisstream.Options{})
 		t.Log(name)
 		requireEach(t, b, backend.ErrDenied)
-		require.ErrorIs(t, declare(t.Context(), b, topic), backend.ErrDenied)
+		require.ErrorIs(t, proxyrig.Declare(t.Context(), b, topic), backend.ErrDenied)
 	}
 }
 

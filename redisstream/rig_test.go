@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,28 +15,29 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
+	"github.com/seed41896749/eventbus/internal/testing/proxyrig"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// A rig makes backends on real servers, each behind proxies of its own, and knows the line
-// of each backend.
-type rig struct {
-	mu    sync.Mutex
-	lines map[backend.Backend]*line
-}
+// A rig makes backends on real servers, each behind proxies of its own, and knows the link of
+// each backend.
+type rig struct{ proxyrig.Rig[*link] }
 
-// A line has the servers of a backend, and the proxies and client between them.
-type line struct {
+// A link has the servers of a backend, and the proxies and client between them.
+type link struct {
 	servers []*redistest.Server
 	proxies []*faultproxy.Proxy // one for each server
 	client  redis.UniversalClient
 	options redisstream.Options
 }
 
+// Proxies implements [proxyrig.Link].
+func (l *link) Proxies() []*faultproxy.Proxy { return l.proxies }
+
 // open makes a backend on servers. Several servers must be a cluster.
 func (r *rig) open(t *testing.T, o redisstream.Options, servers ...*redistest.Server) backend.Backend {
-	l := &line{servers: servers, options: o}
+	l := &link{servers: servers, options: o}
 	for _, s := range servers {
 		l.proxies = append(l.proxies, faultproxy.New(t, s.Addr(), faultproxy.RESP))
 	}
@@ -51,17 +51,12 @@ func (r *rig) open(t *testing.T, o redisstream.Options, servers ...*redistest.Se
 	require.NoError(t, err)
 	b.SetYouth(0) // so that the suite sees trimming soon
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.lines == nil {
-		r.lines = map[backend.Backend]*line{}
-	}
-	r.lines[b] = l
+	r.Add(b, l)
 	return b
 }
 
 // dial leads to the proxy of a node, because the nodes announce their own addresses.
-func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (l *link) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	for i, s := range l.servers {
 		if s.Addr() == addr {
 			addr = l.proxies[i].Addr()
@@ -71,14 +66,8 @@ func (l *line) dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return d.DialContext(ctx, network, addr)
 }
 
-func (r *rig) line(b backend.Backend) *line {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lines[b]
-}
-
 func (r *rig) peer(t *testing.T, b backend.Backend) backend.Backend {
-	l := r.line(b)
+	l := r.Link(b)
 	return r.open(t, l.options, l.servers...)
 }
 
@@ -92,57 +81,32 @@ func loaded(t *testing.T, servers ...*redistest.Server) {
 	}
 }
 
-// each calls f for every proxy of b.
-func (r *rig) each(b backend.Backend, f func(*faultproxy.Proxy)) {
-	for _, p := range r.line(b).proxies {
-		f(p)
-	}
-}
-
 // connectionFaults returns the faults that harm one backend only.
 func (r *rig) connectionFaults() conformance.Faults {
-	return conformance.Faults{
-		Down: func(_ *testing.T, b backend.Backend) func() {
-			r.each(b, func(p *faultproxy.Proxy) { p.Refuse(true) })
-			return func() { r.each(b, func(p *faultproxy.Proxy) { p.Refuse(false) }) }
-		},
-		Freeze: func(_ *testing.T, b backend.Backend) func() {
-			var thaws []func()
-			r.each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
-			return func() {
-				for _, thaw := range thaws {
-					thaw()
-				}
-			}
-		},
-		Swallow: func(_ *testing.T, b backend.Backend) func() {
-			r.each(b, func(p *faultproxy.Proxy) { p.Swallow(true) })
-			return func() { r.each(b, func(p *faultproxy.Proxy) { p.Swallow(false) }) }
-		},
-		Cut: func(_ *testing.T, b backend.Backend) { r.each(b, (*faultproxy.Proxy).Cut) },
-		DropReply: func(t *testing.T, b backend.Backend, kind conformance.Request) {
-			loaded(t, r.line(b).servers...)
-			r.each(b, func(p *faultproxy.Proxy) { p.DropReply(request(kind)) })
-		},
-		Lose: func(t *testing.T, b backend.Backend, topic, position string) {
-			l := r.line(b)
-			namespace := l.options.Namespace
-			if namespace == "" {
-				namespace = "bus"
-			}
-			n, err := l.client.XDel(t.Context(), namespace+":{"+topic+"}", position).Result()
-			require.NoError(t, err)
-			require.Equal(t, int64(1), n)
-		},
-		Commands: func(_ *testing.T, b backend.Backend) (n int64) {
-			r.each(b, func(p *faultproxy.Proxy) {
-				for _, count := range p.Commands() {
-					n += count
-				}
-			})
-			return n
-		},
+	f := r.Faults()
+	f.DropReply = func(t *testing.T, b backend.Backend, kind conformance.Request) {
+		loaded(t, r.Link(b).servers...)
+		r.Each(b, func(p *faultproxy.Proxy) { p.DropReply(request(kind)) })
 	}
+	f.Lose = func(t *testing.T, b backend.Backend, topic, position string) {
+		l := r.Link(b)
+		namespace := l.options.Namespace
+		if namespace == "" {
+			namespace = "bus"
+		}
+		n, err := l.client.XDel(t.Context(), namespace+":{"+topic+"}", position).Result()
+		require.NoError(t, err)
+		require.Equal(t, int64(1), n)
+	}
+	f.Commands = func(_ *testing.T, b backend.Backend) (n int64) {
+		r.Each(b, func(p *faultproxy.Proxy) {
+			for _, count := range p.Commands() {
+				n += count
+			}
+		})
+		return n
+	}
+	return f
 }
 
 // faults returns the faults of connections, and the faults of a server that no other test
@@ -150,13 +114,13 @@ func (r *rig) connectionFaults() conformance.Faults {
 func (r *rig) faults() conformance.Faults {
 	f := r.connectionFaults()
 	f.Restart = func(t *testing.T, b backend.Backend) {
-		for _, s := range r.line(b).servers {
+		for _, s := range r.Link(b).servers {
 			s.Stop()
 		}
 		r.run(t, b)
 	}
 	f.Kill = func(t *testing.T, b backend.Backend) {
-		for _, s := range r.line(b).servers {
+		for _, s := range r.Link(b).servers {
 			s.Kill()
 		}
 		r.run(t, b)
@@ -166,7 +130,7 @@ func (r *rig) faults() conformance.Faults {
 
 // run starts the servers of b again, and waits until a cluster is whole.
 func (r *rig) run(t *testing.T, b backend.Backend) {
-	servers := r.line(b).servers
+	servers := r.Link(b).servers
 	for _, s := range servers {
 		s.Run()
 	}
@@ -201,9 +165,3 @@ func request(kind conformance.Request) func([]byte) bool {
 
 // alone reports whether no other test runs beside this one, so that a test may bound times.
 func alone() bool { return os.Getenv("EVENTBUS_ALONE") == "1" }
-
-// declare declares a topic without settings.
-func declare(ctx context.Context, b backend.Backend, topic string) error {
-	_, err := backend.Declare(ctx, b, topic, backend.Declaration{})
-	return err
-}

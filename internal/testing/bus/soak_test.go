@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
-	"github.com/seed41896749/eventbus/internal/testing/testheap"
+	"github.com/seed41896749/eventbus/internal/testing/testproc"
 )
 
 // TestSoak passes EVENTBUS_SOAK events through one subscription, with few Receives and with
@@ -65,7 +65,7 @@ func soak(t *testing.T, events, inFlight int) {
 		for handled.Load() < int64(published) {
 			time.Sleep(time.Millisecond)
 		}
-		heap[part] = testheap.InUse()
+		heap[part] = testproc.HeapInUse()
 	}
 	require.NoError(t, bus.Shutdown(t.Context()))
 	t.Logf("%d events, %d failed at first; heap in MiB after each tenth:%s", published, failed.Load(), mebibytes(heap[:]))

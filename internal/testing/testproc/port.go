@@ -1,5 +1,5 @@
-// Package testproc helps tests to run brokers as processes. It finds free ports, and ends
-// the processes when the process of the test ends.
+// Package testproc is for tests that deal with processes: it finds free ports, starts brokers
+// that end with the process of the test, freezes them, and measures the test's own heap.
 package testproc
 
 import (

@@ -1,10 +1,9 @@
-// Package testheap measures the memory that a test leaves in use.
-package testheap
+package testproc
 
 import "runtime"
 
-// InUse returns the bytes of live memory of the process.
-func InUse() int {
+// HeapInUse returns the bytes of live memory of this process.
+func HeapInUse() int {
 	runtime.GC()
 	runtime.GC() // a sync.Pool is empty after two collections
 	var m runtime.MemStats

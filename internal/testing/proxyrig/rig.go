@@ -1,7 +1,7 @@
-// Package proxied is what the tests of the drivers for Redis and NATS share: each backend
+// Package proxyrig is what the tests of the drivers for Redis and NATS share: each backend
 // reaches its real servers through fault proxies of its own, so a test can harm the
 // connection of one backend while others use the same server.
-package proxied
+package proxyrig
 
 import (
 	"context"
