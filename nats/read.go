@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -33,38 +34,121 @@ func (b *Backend) read(ctx context.Context, loc *location, from backend.Start, l
 		return nil, err
 	}
 	seq, err := b.resolve(ctx, loc, from, state)
+	if err != nil || limit <= 0 || seq > state.LastSeq {
+		return nil, err
+	}
+	first, err := b.readOne(ctx, loc, seq)
+	if isCode(err, jetstream.JSErrCodeMessageNotFound) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	var ms []backend.Message
-	size := 0
+	ms := []backend.Message{first.message(loc.topic)}
+	size, seq := ms[0].Size(), first.Sequence+1
+	span := uint64(0) // how many sequences the next step covers
 	for len(ms) < limit && seq <= state.LastSeq {
-		r, err := b.readOne(ctx, loc, seq)
-		if isCode(err, jetstream.JSErrCodeMessageNotFound) {
-			return ms, nil
+		want := min(limit-len(ms), max(chunkBytes*len(ms)/max(size, 1), 1))
+		if span == 0 {
+			span = uint64(want)
 		}
+		// No span goes beyond state.LastSeq. There a message could be stored between two answers,
+		// and its successor too, so that the span would miss only the former.
+		records, next, err := b.readSpan(ctx, loc, seq, min(seq+span-1, state.LastSeq), want)
 		if err != nil {
 			return ms, err
 		}
-		ms = append(ms, r.message(loc.topic))
-		size += ms[len(ms)-1].Size()
-		seq = r.Sequence + 1
-		// A row ends at state.LastSeq. Beyond it a message could be stored between two answers,
-		// and its successor too, so that the row would miss only the former.
-		n := min(uint64(min(limit-len(ms), max(chunkBytes*len(ms)/max(size, 1), 1))), state.LastSeq+1-min(seq, state.LastSeq+1))
-		if !loc.shared() && n > 1 {
-			records, err := b.readAll(ctx, loc, sequences(seq, n))
-			for i := range records {
-				ms = append(ms, records[i].message(loc.topic))
-				size += ms[len(ms)-1].Size()
-			}
-			if err != nil {
-				return ms, err
-			}
-			seq += n
+		for i := range records[:min(len(records), limit-len(ms))] {
+			ms = append(ms, records[i].message(loc.topic))
+			size += ms[len(ms)-1].Size()
+		}
+		seq = next
+		switch { // messages of other topics and removed ones may lie between
+		case len(records) < want/2:
+			span = min(4*span, maxSpan)
+		case len(records) > 2*want:
+			span /= 4
 		}
 	}
 	return ms, nil
+}
+
+// A window is a range of sequences of a stream, both ends included.
+type window struct{ first, last uint64 }
+
+// readSpan reads the messages of a topic with sequences from first to last. next is a later
+// sequence, before which the topic has no further message.
+//
+// Each message costs one request for "the first message of the topic from this sequence on",
+// and one after another would take as many round trips as there are messages. Instead, up to
+// parallel requests go out together, one for each window of the span. A window that has given a
+// message goes on behind it, cut into smaller ones. So a span needs few round trips, wherever
+// in it the messages are.
+func (a *api) readSpan(ctx context.Context, loc *location, first, last uint64, parallel int) (found []record, next uint64, err error) {
+	next = last + 1
+	for open := []window{{first, last}}; len(open) > 0; {
+		open = split(open, min(parallel, maxParallel))
+		records, err := a.readNext(ctx, loc, open)
+		if err != nil {
+			return nil, 0, err
+		}
+		var rest []window
+		empty := first // the topic has no message from the end of the last window to before it
+		for i, w := range open {
+			if w.last < empty {
+				continue
+			}
+			switch seq := records[i].Sequence; {
+			case seq == 0: // no message follows
+				empty = math.MaxUint64
+			case seq > w.last:
+				empty = seq
+			default:
+				found = append(found, records[i])
+				if seq < w.last {
+					rest = append(rest, window{seq + 1, w.last})
+				}
+			}
+			if empty > last {
+				next = max(next, empty)
+				break
+			}
+		}
+		open = rest
+	}
+	slices.SortFunc(found, func(a, b record) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return found, next, nil
+}
+
+// split cuts windows into about n, of about the same length. It never joins two.
+func split(windows []window, n int) (all []window) {
+	length := uint64(0)
+	for _, w := range windows {
+		length += w.last - w.first + 1
+	}
+	step := max(length/uint64(max(n, 1)), 1)
+	for _, w := range windows {
+		for ; w.last-w.first >= step; w.first += step {
+			all = append(all, window{w.first, w.first + step - 1})
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// readNext reads, for each window, the first message of a topic from its first sequence on. The
+// message may be beyond the window. If there is none, the record is zero.
+func (a *api) readNext(ctx context.Context, loc *location, windows []window) ([]record, error) {
+	questions := make([]any, len(windows))
+	for i, w := range windows {
+		questions[i] = nextQuestion(loc, w.first)
+	}
+	return a.readRecords(ctx, loc, questions)
+}
+
+// nextQuestion asks for the first message of a topic with the sequence seq or a higher one.
+func nextQuestion(loc *location, seq uint64) any {
+	return map[string]any{"seq": seq, "next_by_subj": loc.subject}
 }
 
 // resolve returns the sequence at which a Read begins.
@@ -111,17 +195,10 @@ func (a *api) firstSince(ctx context.Context, loc *location, t time.Time, state 
 	return low, nil
 }
 
-// rowBytes is about the most bytes of the messages of a row.
-const chunkBytes = 1 << 20
-
-// row returns n sequences that follow each other.
-func sequences(first, n uint64) []uint64 {
-	sequences := make([]uint64, n)
-	for i := range sequences {
-		sequences[i] = first + uint64(i)
-	}
-	return sequences
-}
+const (
+	chunkBytes = 1 << 20 // about the most bytes of the messages that one step of Read asks for
+	maxSpan    = 1 << 20 // most sequences of one step
+)
 
 // readAll reads the messages of a stream that exist with these sequences, of any topic.
 func (a *api) readAll(ctx context.Context, loc *location, sequences []uint64) ([]record, error) {
@@ -129,8 +206,15 @@ func (a *api) readAll(ctx context.Context, loc *location, sequences []uint64) ([
 	for i, seq := range sequences {
 		questions[i] = map[string]uint64{"seq": seq}
 	}
+	records, err := a.readRecords(ctx, loc, questions)
+	return slices.DeleteFunc(records, func(r record) bool { return r.Sequence == 0 }), err
+}
+
+// readRecords asks for one message with each question. The record of a message that does not
+// exist is zero.
+func (a *api) readRecords(ctx context.Context, loc *location, questions []any) ([]record, error) {
 	var errs []error
-	records := make([]record, len(sequences))
+	records := make([]record, len(questions))
 	err := a.askAll(ctx, "STREAM.MSG.GET."+loc.stream, questions, func(i int, m *natsgo.Msg, err error) {
 		answer := struct {
 			Message *record `json:"message"`
@@ -146,7 +230,7 @@ func (a *api) readAll(ctx context.Context, loc *location, sequences []uint64) ([
 	if err = cmp.Or(err, cmp.Or(errs...)); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(records, func(r record) bool { return r.Sequence == 0 }), nil
+	return records, nil
 }
 
 // A record is a stored message in the API's form.
@@ -184,8 +268,7 @@ func (a *api) readOne(ctx context.Context, loc *location, seq uint64) (*record, 
 	var answer struct {
 		Message record `json:"message"`
 	}
-	question := map[string]any{"seq": seq, "next_by_subj": loc.subject}
-	err := a.ask(ctx, "STREAM.MSG.GET."+loc.stream, question, &answer)
+	err := a.ask(ctx, "STREAM.MSG.GET."+loc.stream, nextQuestion(loc, seq), &answer)
 	answer.Message.stream = loc.stream
 	return &answer.Message, err
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
+	"github.com/seed41896749/eventbus/internal/testing/natstest"
 	"github.com/seed41896749/eventbus/nats"
 )
 
@@ -73,6 +75,49 @@ func TestReadAtWithHoles(t *testing.T) {
 			ms, err := w.b.Read(t.Context(), "orders", backend.StartAt(at), 100)
 			require.NoError(t, err)
 			require.Len(t, ms, want, "from message %d", i)
+		}
+	})
+}
+
+// A Read asks for many messages at a time, however they lie in the stream: closely, far apart
+// among those of other topics, or around many that were removed. One after another, these 600
+// would take 600 round trips, of 20 ms each.
+func TestReadTakesFewRoundTrips(t *testing.T) {
+	ownAndShared(t, func(t *testing.T, o nats.Options, _ string) {
+		r := new(rig)
+		b := r.open(t, o, alone(natstest.Start(t)))
+		publish := func(topic string, n int) (positions []string) {
+			ms := make([]*backend.Message, n)
+			for i := range ms {
+				ms[i] = &backend.Message{Topic: topic, ID: fmt.Sprint(topic, i)}
+			}
+			require.NoError(t, b.Publish(t.Context(), ms))
+			for _, m := range ms {
+				positions = append(positions, m.Position)
+			}
+			return positions
+		}
+		want := publish("orders", 200)
+		publish("other", 4000)
+		for range 100 {
+			want = append(want, publish("orders", 1)...)
+			publish("other", 20)
+		}
+		removed := publish("orders", 3000)
+		want = append(want, publish("orders", 300)...)
+		require.NoError(t, backend.Remove(t.Context(), b, "orders", removed))
+		r.Each(b, func(p *faultproxy.Proxy) { p.Delay(20*time.Millisecond, 0) })
+		for _, limit := range []int{1, 2, 150, 250, 599, 600, 5000} {
+			began, before := time.Now(), r.Link(b).conn.Stats().OutMsgs
+			ms, err := backend.Read(t.Context(), b, "orders", backend.StartEarliest, limit)
+			require.NoError(t, err)
+			require.Len(t, ms, min(limit, len(want)))
+			for i, m := range ms {
+				require.Equal(t, want[i], m.Position, "message %d of %d", i, limit)
+			}
+			took, requests := time.Since(began), r.Link(b).conn.Stats().OutMsgs-before
+			t.Logf("%d messages: %v, %d requests", len(ms), took, requests)
+			require.Less(t, took, 4*time.Second, "%d messages", len(ms))
 		}
 	})
 }
