@@ -11,32 +11,32 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A BatchSubscriber subscribes handlers of batches to topics.
+// A BatchSubscriber subscribes handlers of batches to topics. A [Bus] is one.
 type BatchSubscriber interface {
-	// SubscribeBatch makes h a member of the group o.Group of topic.
+	// SubscribeBatch makes h a member of the group o.Group of topic, see [Bus.SubscribeBatch].
 	SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error)
 }
 
-// SubscribeBatch is like Subscribe for a handler that takes several events in one call.
-// Options have the same meaning for each event, with these differences:
+// SubscribeBatch is like [Bus.Subscribe] for a handler that takes several events in one call, for
+// example to write them with one SQL statement. The options mean the same for each event, with
+// these differences:
 //
-//   - Concurrency is the most calls of h that run at the same time. Meanwhile the next
-//     batches fill.
-//   - Timeout bounds a call of h. On a backend that cannot extend leases, MaxWait plus
-//     Timeout must be less than Lease.
-//   - MaxInFlight must be at least Concurrency times MaxSize. Its default is the greater
-//     of that product and 1,024. A limiter.MaxInFlight that several subscriptions share
-//     must be greater than the sum of their products, see SubscribeOptions.Limiter.
+//   - Concurrency is the number of calls of h that may run at the same time. The next batches
+//     fill up meanwhile.
+//   - Timeout bounds a call of h. On a backend that cannot extend leases, MaxWait plus Timeout
+//     must be less than Lease.
+//   - MaxInFlight must be at least Concurrency times MaxSize. By default it is that product or
+//     1,024, whichever is greater. A limiter.MaxInFlight that several subscriptions share must be
+//     greater than the sum of their products, see SubscribeOptions.Limiter.
 //   - MaxRedelivered counts events, and must be less than Concurrency times MaxSize.
-//   - With OrderByKey a batch has at most one event of each key, because an event runs only
-//     after the event before it has succeeded. So batches stay small if there are few keys.
-//     With Unordered a batch may have several events of a key. SubscribeBatch refuses
-//     OrderTotal.
+//   - With OrderByKey a batch has at most one event of each key, because an event runs only after
+//     the one before it has succeeded. Batches therefore stay small if there are few keys. With
+//     Unordered a batch may have several events of a key. SubscribeBatch refuses OrderTotal.
 //
-// The events of a batch have no particular order. Options.Middleware wraps the handling of
-// each single event: the middlewares of all events of a batch are called one inside the
-// other, and h innermost. With AckOnReceive the events of a batch are acknowledged before
-// the call. A drain gives back the events whose call has not begun.
+// The events of a batch are in no particular order. Options.Middleware wraps each event of a
+// batch: the middleware of all its events is called first, one inside the other, and h innermost.
+// With AckOnReceive the events of a batch are acknowledged before the call. A drain gives back
+// the events whose call has not begun.
 func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -52,40 +52,40 @@ func (b *Bus) SubscribeBatch(ctx context.Context, topic string, o SubscribeOptio
 	return b.subscribe(ctx, member{topic: topic, o: o, mode: mode, batch: batch, calls: h})
 }
 
-// A BatchHandler handles several events in one call. The result at index i is for the event
-// ds[i] and means the same as the result of a [Handler]. So the bus settles each event by
-// the event's own result. A nil slice means that all events are handled. A panic, or a
-// slice of any other length than ds, fails every event of the call.
+// A BatchHandler handles several events in one call. The result at index i is for the event ds[i]
+// and means the same as the result of a [Handler], so each event is settled by its own result. A
+// nil slice means that all events are handled. A panic, or a slice whose length is not that of
+// ds, fails every event of the call.
 //
-// An event on its last attempt is handled in a batch of its own, so that other events
-// cannot fail it for good. An attempt counts as the last one if it reaches
-// Retry.MaxAttempts, or the MaxAttempts of any of Retry.Rules. A MaxAttempts of 1 has no
-// such effect: an event with a single attempt shares a batch.
+// An event on its last attempt is handled in a batch of its own, so that it cannot fail for good
+// because of other events. The last attempt is here the one that reaches Retry.MaxAttempts, or
+// the MaxAttempts of any of Retry.Rules. A MaxAttempts of 1 is the exception: events that have a
+// single attempt share batches.
 //
 // ctx carries the values of the context given to SubscribeBatch. It ends when the handler
-// has returned, or when SubscribeOptions.Timeout has passed since the call (cause
-// *observer.TimeoutError). It ends too when the contexts of all events of the batch have
-// ended: their leases are lost, or the context of a Drain or Shutdown has ended. The result
-// of an event whose lease is lost changes nothing.
+// returns, when SubscribeOptions.Timeout has passed since the call (cause
+// *observer.TimeoutError), or when the contexts of all events of the batch have ended, because
+// their leases are lost or the context of a Drain or Shutdown has ended. The result of an event
+// whose lease is lost has no effect.
 type BatchHandler func(ctx context.Context, ds []*Delivery) []error
 
-// A Batch says when a batch is full. A batch that is not full is handled when MaxWait has
+// A Batch says when a batch is full. A batch that does not fill up is handled once MaxWait has
 // passed since its first event. A zero field means its default.
 type Batch struct {
-	// MaxSize is the most events of a batch. Default 100.
+	// MaxSize is the largest number of events in a batch. Default 100.
 	MaxSize int
 
-	// MaxBytes bounds the total size of the payloads of a batch, in bytes. A larger event
-	// has a batch of its own. Default: no bound.
+	// MaxBytes limits the total size of the payloads in a batch, in bytes. An event that is
+	// larger gets a batch of its own. Default: no limit.
 	MaxBytes int64
 
-	// MaxWait is how long the first event of a batch waits for further events. If as many
-	// calls of the handler run then as SubscribeOptions.Concurrency allows, the batch waits
-	// until one returns, and fills meanwhile. Default 10 ms; negative: no wait.
+	// MaxWait is how long the first event of a batch waits for others. If
+	// SubscribeOptions.Concurrency calls are running at that time, the batch waits until one of
+	// them returns, and keeps filling. Default 10 ms; negative: no wait.
 	MaxWait time.Duration
 }
 
-// Effective returns b with the default in each zero field, as SubscribeBatch uses it. If
+// Effective returns b with every zero field replaced by its default, as SubscribeBatch does. If
 // SubscribeBatch refuses b, Effective returns the same *FieldError.
 func (b Batch) Effective() (Batch, error) {
 	setDefault(&b.MaxSize, 100)
@@ -100,9 +100,9 @@ func (b Batch) Effective() (Batch, error) {
 	return b, nil
 }
 
-// Options returns o with the defaults that batches as b change. If [Bus.SubscribeBatch]
-// refuses o with b, Options returns the same error. It lets a program check options before
-// it subscribes.
+// Options returns o with the defaults that apply to batches like b. If [Bus.SubscribeBatch]
+// refuses o with b, Options returns the same error, so a program can use it to check its options
+// before it subscribes.
 func (b Batch) Options(o SubscribeOptions) (SubscribeOptions, error) {
 	b, err := b.Effective()
 	if err != nil {
@@ -113,7 +113,7 @@ func (b Batch) Options(o SubscribeOptions) (SubscribeOptions, error) {
 	events := most * b.MaxSize
 	switch {
 	case o.Order == OrderTotal:
-		return o, &FieldError{Field: "SubscribeOptions.Order", Reason: "is OrderTotal, with which no batch has two events"}
+		return o, &FieldError{Field: "SubscribeOptions.Order", Reason: "is OrderTotal, which would leave one event in each batch"}
 	case events/b.MaxSize != most:
 		return o, &FieldError{Field: "Batch.MaxSize", Reason: "is too large"}
 	case o.MaxInFlight > 0 && o.MaxInFlight < events:
@@ -129,7 +129,7 @@ func (b Batch) Options(o SubscribeOptions) (SubscribeOptions, error) {
 
 var _ BatchSubscriber = (*Bus)(nil)
 
-// batches returns the handler of batches for the engine.
+// batches returns the batch handler of m in the form that the engine takes.
 func (o Options) batches(m member) (engine.Batch, error) {
 	b := engine.Batch{Batch: engine.Bounds{Size: m.batch.MaxSize, Bytes: m.batch.MaxBytes, Wait: max(m.batch.MaxWait, 0)}}
 	least := leastAttempts(m.o.Retry.Rules)
@@ -141,15 +141,15 @@ func (o Options) batches(m member) (engine.Batch, error) {
 		d.MaxAttempts = m.attempts(d)
 		return d.MaxAttempts > 1 && d.LastAttempt() || least > 0 && d.Attempt >= least
 	}
-	handle, err := o.wrap(reach)
+	handle, err := o.wrap(innermost)
 	if err != nil {
 		return b, err
 	}
 	if len(o.Middleware) == 0 {
 		handle = nil
 	}
-	b.Handle = func(ctx context.Context, runs []*engine.Run, results []error, begins func()) {
-		c := &batchCall{member: &m, ctx: ctx, runs: runs, results: results, begins: begins, handle: handle}
+	b.Handle = func(ctx context.Context, runs []*engine.Run, results []error, startTimeout func()) {
+		c := &batchCall{member: &m, ctx: ctx, runs: runs, results: results, startTimeout: startTimeout, handle: handle}
 		c.begin() //nolint:contextcheck // it passes on the contexts of the runs
 	}
 	return b, nil
@@ -158,120 +158,122 @@ func (o Options) batches(m member) (engine.Batch, error) {
 // A batchCall is one call of a BatchHandler.
 type batchCall struct {
 	*member
-	ctx     context.Context
-	runs    []*engine.Run
-	results []error // of the runs
-	begins  func()  // tells the engine that the time of the call begins
-	handle  Handler // the middleware of single events around reach; nil: there is none
+	ctx          context.Context
+	runs         []*engine.Run
+	results      []error // of runs, for the engine
+	startTimeout func()  // starts the timeout of the call
+	handle       Handler // the middleware of single events around innermost; nil without middleware
 
-	live    []*Delivery // the events for the program
-	places  []int       // of live, in runs
-	inner   []error     // the results of the program, by run
-	reached []bool      // by run: middleware has called reach
-	called  bool        // the program was called
-	done    chan struct{}
+	live    []*Delivery   // the events that reach the BatchHandler
+	indexes []int         // of live in runs
+	inner   []error       // the results of the BatchHandler, by run
+	reached []bool        // by run: the middleware has called innermost
+	called  bool          // the BatchHandler has been called
+	done    chan struct{} // closed when the outermost call of innermost has returned
 }
 
-// begin calls the program, inside the middleware of all events.
+// begin calls the BatchHandler inside the middleware of all events.
 func (c *batchCall) begin() {
 	ds := make([]*Delivery, len(c.runs))
 	for i, r := range c.runs {
 		if ds[i], c.results[i] = c.deliver(r); c.results[i] == nil && c.handle == nil {
 			ds[i].ctx = r.Context()
-			c.live, c.places = append(c.live, ds[i]), append(c.places, i)
+			c.live, c.indexes = append(c.live, ds[i]), append(c.indexes, i)
 		}
 	}
 	if c.handle == nil {
-		c.call(c.results)
+		c.callLive(c.results)
 		return
 	}
 	c.inner, c.reached, c.done = make([]error, len(ds)), make([]bool, len(ds)), make(chan struct{})
-	c.enter(ds, 0)
+	c.callMiddleware(ds, 0)
 	if slices.Contains(c.reached, true) {
 		<-c.done // a middleware may have returned before the program
 	}
 }
 
-// enter calls the middleware of the events from i on, one inside the other, and the program
-// innermost.
-func (c *batchCall) enter(ds []*Delivery, i int) {
+// callMiddleware calls the middleware of the events from i on, one inside the other, and the
+// BatchHandler innermost.
+func (c *batchCall) callMiddleware(ds []*Delivery, i int) {
 	for ; i < len(ds); i++ {
 		if c.results[i] != nil { // expired
 			continue
 		}
-		ctx := context.WithValue(c.runs[i].Context(), nestKey{}, &nest{c, ds, i})
-		c.results[i] = protected(func() error { return c.handle(ctx, ds[i]) })
+		ctx := context.WithValue(c.runs[i].Context(), callPositionKey{}, &callPosition{c, ds, i})
+		c.results[i] = catchPanic(func() error { return c.handle(ctx, ds[i]) })
 		if c.reached[i] {
 			return // the rest was handled inside
 		}
 	}
-	c.call(c.inner)
+	c.callLive(c.inner)
 }
 
-// A nest is the place of one event in the calls of middleware of a batch.
-type nest struct {
+// A callPosition tells innermost which event of which batch its call is for. It travels in the
+// context, because a Handler gets only the event.
+type callPosition struct {
 	call *batchCall
 	ds   []*Delivery
 	at   int
 }
 
-type nestKey struct{}
+type callPositionKey struct{}
 
-// reach is the innermost Handler of the middleware around one event of a batch.
-func reach(ctx context.Context, d *Delivery) error {
-	n, ok := ctx.Value(nestKey{}).(*nest)
+// innermost is the Handler that the middleware of each event wraps. It calls the middleware of
+// the next event, or the BatchHandler after the last one.
+func innermost(ctx context.Context, d *Delivery) error {
+	p, ok := ctx.Value(callPositionKey{}).(*callPosition)
 	if !ok {
 		return errLostContext
 	}
-	c := n.call
+	c := p.call
 	d.ctx = ctx
 	err := d.expired(c.o.DeadLetterExpired) // while middleware waited
-	if c.called || c.reached[n.at] {        // a middleware repeats the event
+	if c.called || c.reached[p.at] {        // a middleware repeats the event
 		if err != nil {
 			return err
 		}
-		return c.program(ctx, []*Delivery{d})[0]
+		return c.callHandler(ctx, []*Delivery{d})[0]
 	}
 	outermost := !slices.Contains(c.reached, true)
-	c.reached[n.at] = true
+	c.reached[p.at] = true
 	if err == nil {
-		c.live, c.places = append(c.live, d), append(c.places, n.at)
+		c.live, c.indexes = append(c.live, d), append(c.indexes, p.at)
 	}
-	c.enter(n.ds, n.at+1) //nolint:contextcheck // each event has the context of its run
+	c.callMiddleware(p.ds, p.at+1) //nolint:contextcheck // each event has the context of its run
 	if outermost {
 		defer close(c.done)
 	}
 	if err != nil {
 		return err
 	}
-	return c.inner[n.at]
+	return c.inner[p.at]
 }
 
 var errLostContext = fmt.Errorf("eventbus: a middleware passed on a context that is not derived from its own")
 
-// call calls the program with the live events, and sets their results.
-func (c *batchCall) call(results []error) {
+// callLive calls the BatchHandler with the live events, and sets their results.
+func (c *batchCall) callLive(results []error) {
 	c.called = true
 	if len(c.live) == 0 {
 		return
 	}
 	if c.handle != nil {
-		c.begins() // the time of the middleware does not count
+		c.startTimeout() // the time of the middleware does not count
 	}
-	for i, err := range c.program(c.ctx, c.live) {
-		results[c.places[i]] = err
+	for i, err := range c.callHandler(c.ctx, c.live) {
+		results[c.indexes[i]] = err
 	}
 }
 
-// program calls the BatchHandler, and returns one result for each event.
-func (c *batchCall) program(ctx context.Context, ds []*Delivery) []error {
-	return results(len(ds), func() []error { return c.calls(ctx, ds) })
+// callHandler calls the BatchHandler, and returns one result for each event.
+func (c *batchCall) callHandler(ctx context.Context, ds []*Delivery) []error {
+	return batchResults(len(ds), func() []error { return c.calls(ctx, ds) })
 }
 
-// results calls a batch handler, and returns one result for each of its n events. A panic is
-// the result of each event.
-func results(n int, handle func() []error) (errs []error) {
-	failure := protected(func() error { errs = handle(); return nil })
+// batchResults calls a batch handler for n events and returns n results. A panic is the result of
+// every event.
+func batchResults(n int, handle func() []error) (errs []error) {
+	failure := catchPanic(func() error { errs = handle(); return nil })
 	switch {
 	case failure != nil:
 		return slices.Repeat([]error{failure}, n)
@@ -284,8 +286,8 @@ func results(n int, handle func() []error) (errs []error) {
 	return slices.Clone(errs) // the handler may use its slice again
 }
 
-// protected calls f and returns its error, or a PanicError if f panics.
-func protected(f func() error) (err error) {
+// catchPanic calls f and returns its error, or a PanicError if f panics.
+func catchPanic(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &observer.PanicError{Value: v, Stack: debug.Stack()}

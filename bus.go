@@ -1,10 +1,3 @@
-// Package eventbus publishes and subscribes to events in memory, in a file, on Redis Streams, on
-// NATS JetStream or on a program's own backend.
-//
-// Each group gets every event of its topic, in order of its key. Its members share them.
-// A [Handler] that returns nil has handled its event. A failed event is
-// redelivered, and after the last attempt goes to a dead-letter topic. Delivery is at least
-// once, so a handler must tolerate a redelivered event.
 package eventbus
 
 import (
@@ -28,17 +21,17 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Bus publishes and subscribes through one backend. Its methods are safe for
-// concurrent use. It has no goroutines of its own while there is no subscription and no
-// Publish under way.
+// A Bus publishes events and subscribes handlers through one backend. Its methods are safe for
+// concurrent use. A bus without subscriptions and without a Publish in progress runs no
+// goroutines of its own.
 type Bus struct {
-	engine  *engine.Engine
-	options Options
-	kinds   kinds
-	later   *later.Client // scheduled events
-	publish Publisher     // the function storeCopies, wrapped by Options.PublishMiddleware; nil if there is none
-	down    chan struct{} // closed when a Shutdown has ended
-	ended   func()        // closes the channel down; only its first call has an effect
+	engine   *engine.Engine
+	options  Options
+	typed    typedMembers
+	later    *later.Client // scheduled events
+	publish  Publisher     // storeCopies wrapped in Options.PublishMiddleware; nil without middleware
+	down     chan struct{} // closed when a Shutdown has ended
+	markDown func()        // closes down, once
 }
 
 var (
@@ -47,7 +40,7 @@ var (
 	_ ManualSubscriber = (*Bus)(nil)
 )
 
-// New returns a bus that owns b: Shutdown of the bus closes b. If b is nil or New refuses
+// New returns a bus on b. The bus owns b, so [Bus.Shutdown] closes it. If b is nil or New refuses
 // o, the error is a *FieldError, and New does not close b.
 func New(b backend.Backend, o Options) (*Bus, error) {
 	o = o.Effective()
@@ -61,7 +54,7 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 		return nil, err
 	}
 	bus := &Bus{options: o, down: make(chan struct{})}
-	bus.ended = sync.OnceFunc(func() { close(bus.down) })
+	bus.markDown = sync.OnceFunc(func() { close(bus.down) })
 	if len(o.PublishMiddleware) > 0 {
 		var err error
 		if bus.publish, err = o.wrapPublisher(PublisherFunc(func(ctx context.Context, topic string, events ...*Event) error {
@@ -87,9 +80,13 @@ func New(b backend.Backend, o Options) (*Bus, error) {
 	return bus, nil
 }
 
-// Open returns a bus on the backend that rawURL names, such as "mem:". It uses the first of
-// drivers that serves the URL's scheme. ctx and o.OpenTimeout bound Open, not the bus. Errors do not show the
-// URL, because it may contain a password.
+// Open returns a bus on the backend that rawURL names, such as "mem:" or
+// "redis://localhost:6379". It uses the first of drivers that serves the scheme of the URL. List
+// one driver for each kind of backend that the program should support: the URL then chooses among
+// them. Open also declares o.Topics.
+//
+// ctx and o.OpenTimeout bound Open, not the bus. Errors never show the URL, because it may
+// contain a password.
 func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driver) (*Bus, error) {
 	if isHostPort(rawURL) {
 		return nil, &FieldError{Field: "url", Reason: "has no scheme, such as redis: in redis://HOST:PORT"}
@@ -111,7 +108,7 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 		defer cancel()
 	}
 	var b backend.Backend
-	err = patiently(ctx, o, func() (err error) { b, err = d.Open(ctx, u); return err })
+	err = retryOpen(ctx, o, func() (err error) { b, err = d.Open(ctx, u); return err })
 	if err != nil {
 		return nil, &Error{Op: "open " + u.Scheme, Err: err}
 	}
@@ -122,15 +119,20 @@ func Open(ctx context.Context, rawURL string, o Options, drivers ...backend.Driv
 		}
 		return nil, err
 	}
-	if err := patiently(ctx, o, func() error { return bus.engine.Declare(ctx) }); err != nil {
+	if err := retryOpen(ctx, o, func() error { return bus.engine.Declare(ctx) }); err != nil {
 		return nil, errors.Join(&Error{Op: "open " + u.Scheme, Err: err}, bus.Shutdown(context.WithoutCancel(ctx)))
 	}
 	return bus, nil
 }
 
-// Run waits until ctx ends or a subscription fails for good. It then calls Shutdown,
-// bounded by Options.DrainTimeout, and returns. It also returns after a Shutdown by
-// another goroutine, with the error of that Shutdown. The end of ctx is not an error.
+// Run blocks until ctx ends or a subscription fails for good. It then calls [Bus.Shutdown],
+// bounded by Options.DrainTimeout, and returns. The end of ctx is not an error, so a program
+// usually ends with
+//
+//	return bus.Run(ctx)
+//
+// where ctx comes from [os/signal.NotifyContext]. Run also returns after another goroutine has
+// called Shutdown, with the error of that Shutdown.
 func (b *Bus) Run(ctx context.Context) error {
 	var failed error
 	select {
@@ -143,22 +145,22 @@ func (b *Bus) Run(ctx context.Context) error {
 	return errors.Join(failed, b.Shutdown(drain))
 }
 
-// A Server answers requests of other programs, such as an [net/http.Server].
+// A Server answers requests of other programs. An [net/http.Server] is one.
 type Server interface {
-	// ListenAndServe serves until Shutdown is called. It returns early only if it fails.
+	// ListenAndServe serves until Shutdown is called. It returns earlier only if it fails.
 	ListenAndServe() error
 
-	// Shutdown accepts no further request, and waits for the requests in flight, at most
-	// until ctx ends.
+	// Shutdown stops accepting requests and waits for those in flight, at most until ctx ends.
 	Shutdown(ctx context.Context) error
 }
 
-// Serve runs servers, and the bus as [Bus.Run] does, until ctx ends, a subscription fails for
-// good, or a server fails. It then shuts the servers down, and after them the bus, because
-// requests in flight may publish. Options.DrainTimeout bounds each of these two steps. Serve
-// returns the first failure, and the errors of the shutdowns. The end of ctx is not an error.
+// Serve runs servers together with the bus, for a program that also answers requests. It blocks
+// until ctx ends, a subscription fails for good, or a server fails. It then shuts down the
+// servers first and the bus second, because requests in flight may still publish.
+// Options.DrainTimeout bounds each of the two steps.
 //
-// A service needs no other end: ctx comes from [os/signal.NotifyContext].
+// Serve returns the first failure, joined with the errors of the shutdowns. The end of ctx, which
+// usually comes from [os/signal.NotifyContext], is not an error.
 func (b *Bus) Serve(ctx context.Context, servers ...Server) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -179,27 +181,32 @@ func (b *Bus) Serve(ctx context.Context, servers ...Server) error {
 	return errors.Join(failed, <-ran)
 }
 
-// Shutdown drains every subscription, then ends publishing, then closes the backend. A
-// drained subscription receives no more events and gives back the events whose handlers
-// have not started. It waits for running handlers and settles their events. Handlers may
-// publish until they return. When ctx ends Shutdown cancels the handlers with cause
-// ErrShutdown and waits one more second. It then returns a *DrainError with the number of
-// events that are still held. A later call waits for the first call, at most until its own
-// ctx ends. Shutdown would wait for its caller in a handler, so with the context of a running
-// handler of the bus it returns ErrInHandler at once.
+// Shutdown drains every subscription, then stops publishing, then closes the backend.
+//
+// A subscription that drains receives no more events. It gives back the events whose handlers
+// have not started, waits for the handlers that are running, and settles their events. Handlers
+// may publish until they return. If ctx ends first, Shutdown cancels the handlers with cause
+// ErrShutdown and waits one more second. It then returns a *DrainError with the number of events
+// that are still held.
+//
+// A later call waits for the first one, at most until its own ctx ends. A handler cannot shut
+// down its own bus, because Shutdown would wait for that handler. If ctx is the context of a
+// running handler of the bus, Shutdown returns ErrInHandler at once.
 func (b *Bus) Shutdown(ctx context.Context) error {
 	if slices.ContainsFunc(b.engine.Subscriptions(), func(s *engine.Subscription) bool { return s.Running(ctx) }) {
 		return ErrInHandler
 	}
-	defer b.ended()
+	defer b.markDown()
 	return drainError(b.engine.Shutdown(ctx))
 }
 
-// Ready returns nil if the backend answers and no subscription has a lasting failure. Such a
-// failure is: reads fail, a settlement has failed for longer than a lease, dead letters cannot
-// be stored, all handlers are stuck, or the subscription has failed for good. The error names
-// the present failures by topic and group, in a stable order. A subscription that is paused,
-// limited or drained is no failure. Ready suits a readiness probe.
+// Ready returns nil if the backend answers and no subscription has a lasting failure. It suits a
+// readiness probe.
+//
+// A lasting failure is one of these: reads fail, a settlement has been failing for longer than a
+// lease, dead letters cannot be stored, all handlers are stuck, or the subscription has failed
+// for good. The error lists the current failures by topic and group, in a stable order. A
+// subscription that is paused, limited or draining is not a failure.
 func (b *Bus) Ready(ctx context.Context) error {
 	if err := b.engine.Ready(ctx); err != nil {
 		return &Error{Op: "ready", Err: err}
@@ -207,9 +214,9 @@ func (b *Bus) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Subscriptions lists the subscriptions, sorted by topic and group. A subscription leaves the
-// list when its Drain has ended. After a call of Shutdown the list is empty, also while
-// subscriptions drain.
+// Subscriptions lists the subscriptions of the bus, sorted by topic and group. A subscription
+// leaves the list when its Drain has ended. Once Shutdown has been called the list is empty, even
+// while subscriptions are still draining.
 func (b *Bus) Subscriptions() []*Subscription {
 	list := b.engine.Subscriptions()
 	slices.SortStableFunc(list, func(x, y *engine.Subscription) int {
@@ -222,92 +229,96 @@ func (b *Bus) Subscriptions() []*Subscription {
 	return subscriptions
 }
 
-// Dropped returns how many events Publish has dropped since the start of the bus; see
+// Dropped returns the number of events that Publish has dropped since the bus was made; see
 // Options.WhenFull.
 func (b *Bus) Dropped() int64 { return b.engine.Dropped() }
 
-// Backend returns the backend that was given to New, for use with [backend.As].
+// Backend returns the backend given to New. Use it with [backend.As] and the functions of package
+// backend, for example to read a topic or reset a group.
 func (b *Bus) Backend() backend.Backend { return b.engine.Backend() }
 
-// Options are the settings of a [Bus]. A zero field means its default.
+// Options configure a [Bus]. The zero value is ready to use: each zero field means its default.
 type Options struct {
-	// Service names the program. It is the Source of events that have none, so it should be
+	// Service names the program. It becomes the Source of events that have none, so it should be
 	// a URI reference, such as "shop" or "https://shop.example/eu". Default: the name of the
-	// program's file.
+	// executable.
 	Service string
 
-	// Instance is a stable name of this process, such as the name of a pod of a StatefulSet.
-	// No two processes may have the same Instance at the same time. It has the form of a
-	// group's name, see [backend.CheckName]. Default: none.
+	// Instance is a name for this process that survives restarts, such as the name of a pod in a
+	// StatefulSet. No two running processes may have the same Instance. It follows the rules for
+	// group names, see [backend.CheckName]. Default: none.
 	//
-	// After a crash, a restarted process with the same Instance gets the events that it held
-	// at once and in order, when it subscribes to their group. Without an Instance they wait
-	// until their leases have expired, and later events of their keys are handled before
-	// them. If the earlier process still runs, its subscriptions to the group fail for good
-	// with ErrReplaced, and the contexts of their handlers end. New refuses Instance if
-	// the backend does not have Limits.Instances.
+	// Set it to recover quickly from a crash: when the restarted process subscribes to a group,
+	// it gets the events that it held before the crash at once and in order. Without an Instance
+	// those events wait until their leases have expired, and later events of their keys are
+	// handled before them.
+	//
+	// If the earlier process is still running after all, its subscriptions to the group fail for
+	// good with ErrReplaced, and the contexts of their handlers end. New refuses Instance if the
+	// backend does not have Limits.Instances.
 	Instance string
 
-	// Observer watches the bus. The zero Observer means observer.Slog(nil), which logs
-	// failures with slog's default logger.
+	// Observer is told what happens on the bus. The zero Observer means observer.Slog(nil), which
+	// logs failures with slog's default logger.
 	Observer observer.Observer
 
-	// Middleware wraps every handler, the first outermost.
+	// Middleware wraps every handler. The first one is outermost.
 	Middleware []Middleware
 
-	// PublishMiddleware wraps Publish and PublishReceipts, the first outermost.
+	// PublishMiddleware wraps Publish and its variants, such as PublishReceipts and PublishAt.
+	// The first one is outermost.
 	PublishMiddleware []PublishMiddleware
 
-	// ErrorClasses give names to errors of handlers, for Retry.Rules and for dead letters.
-	// The class of an error is the first one that matches it. If none matches, the class is
-	// "panic", "timeout", the result of the error's method ErrorType() string, or the Go type
-	// of the innermost error. If the handler did not run, the class is the Reason.
+	// ErrorClasses name the errors that handlers return, for use in Retry.Rules and in dead
+	// letters. An error belongs to the first class that matches it. If none matches, its class is
+	// "panic", "timeout", the result of the error's method ErrorType() string, or the Go type of
+	// the innermost error. If the handler did not run, the class is the Reason.
 	ErrorClasses []ErrorClass
 
-	// Topics are settings of topics, by name. Open declares these topics. A bus of New declares
-	// each one when it first publishes in it or subscribes to it.
+	// Topics are settings of topics, by name. Open declares these topics. A bus made by New
+	// declares each of them when it first publishes or subscribes to it.
 	Topics map[string]TopicOptions
 
 	// Timeout is the default of SubscribeOptions.Timeout. Default 1 minute; negative: none.
 	Timeout time.Duration
 
-	// PublishTimeout bounds each Publish, retries included, in addition to its context.
-	// Default 30 s; negative: none.
+	// PublishTimeout bounds each Publish, including retries, in addition to its context. Default
+	// 30 s; negative: none.
 	PublishTimeout time.Duration
 
-	// OpenTimeout is how long Open waits for a broker that does not answer yet. Open then
-	// tries again each second, and tells Observer.Failed of each failure. Default none:
-	// Open fails at once.
+	// OpenTimeout is how long Open waits for a broker that does not answer yet. Open then tries
+	// again every second, and reports each failure to Observer.Failed. Default: Open does not
+	// wait, but fails at once.
 	OpenTimeout time.Duration
 
-	// DrainTimeout bounds the Shutdown at the end of Run. Default 25 s;
-	// negative: none.
+	// DrainTimeout bounds the Shutdown at the end of Run and Serve. Default 25 s; negative: none.
 	DrainTimeout time.Duration
 
-	// Dedup makes a topic store only one event of an ID while the backend remembers the ID
-	// (Limits.OnceWindow). During this time a program may safely repeat a Publish of events
-	// whose ID it has set, perhaps to Receipt.ID. With Dedup the bus itself repeats a Publish
-	// of unknown outcome. New refuses Dedup if the backend does not remember IDs.
+	// Dedup makes a topic store only one event with a given ID while the backend remembers that
+	// ID (Limits.OnceWindow). Within this window you can repeat a Publish safely, as long as the
+	// events have IDs: either your own, or those of the first call, from Receipt.ID. With Dedup
+	// the bus itself also repeats a Publish of unknown outcome. New refuses Dedup if the backend
+	// does not remember IDs.
 	Dedup bool
 
-	// MaxPayload is the most bytes of a Payload that Publish accepts, at least 1. New refuses a
-	// value that is larger than Limits.Payload of the backend without 64 KiB, which are
-	// reserved for headers. Raise SubscribeOptions.MaxReceive and MaxBytes with it. Default:
-	// the constant MaxPayload, which every backend can store.
+	// MaxPayload is the size of the largest Payload that Publish accepts, in bytes, at least 1.
+	// New refuses a value above the backend's Limits.Payload less 64 KiB, which are reserved for
+	// headers. If you raise it, raise SubscribeOptions.MaxReceive and MaxBytes too. Default: the
+	// constant MaxPayload, which every backend can store.
 	MaxPayload int
 
-	// MaxPending and MaxPendingBytes bound the events of all calls of Publish under way. A
-	// call that is larger than a bound is accepted only when no other call is under way.
-	// Defaults 10,000 events and 64 MiB.
+	// MaxPending and MaxPendingBytes limit the events of all Publish calls in progress. A call
+	// that exceeds a limit by itself is accepted only while no other call is in progress.
+	// Defaults: 10,000 events and 64 MiB.
 	MaxPending      int
 	MaxPendingBytes int
 
-	// WhenFull says how Publish behaves when MaxPending or MaxPendingBytes is reached.
-	// Default WaitWhenFull.
+	// WhenFull says what Publish does when MaxPending or MaxPendingBytes is reached. Default
+	// WaitWhenFull.
 	WhenFull WhenFull
 }
 
-// Effective returns o with the default in each zero field, as New uses it.
+// Effective returns o with every zero field replaced by its default, as New does.
 func (o Options) Effective() Options {
 	if o.Observer.IsZero() {
 		o.Observer = observer.Slog(nil)
@@ -328,11 +339,11 @@ func (o Options) check(l backend.Limits) error {
 	case o.MaxPayload < 0:
 		return &FieldError{Field: "Options.MaxPayload", Reason: "is negative"}
 	case l.Payload > 0 && o.MaxPayload > max(l.Payload-headerRoom, MaxPayload):
-		return &FieldError{Field: "Options.MaxPayload", Reason: fmt.Sprintf("is %d bytes, and the backend takes %d", o.MaxPayload, l.Payload-headerRoom)}
+		return &FieldError{Field: "Options.MaxPayload", Reason: fmt.Sprintf("is %d bytes, but the backend accepts at most %d", o.MaxPayload, l.Payload-headerRoom)}
 	case o.MaxPending < 0:
 		return &FieldError{Field: "Options.MaxPending", Reason: "is negative"}
 	case o.WhenFull > DropOldest:
-		return &FieldError{Field: "Options.WhenFull", Reason: fmt.Sprintf("is %d, which is no WhenFull", o.WhenFull)}
+		return &FieldError{Field: "Options.WhenFull", Reason: fmt.Sprintf("is %d, which is not a WhenFull", o.WhenFull)}
 	case o.MaxPendingBytes < 0:
 		return &FieldError{Field: "Options.MaxPendingBytes", Reason: "is negative"}
 	case o.Dedup && l.OnceWindow == 0:
@@ -369,8 +380,8 @@ func (o Options) check(l backend.Limits) error {
 	return checkText("Options.Service", o.Service)
 }
 
-// Process returns the name of this process in reports for operators: the instance, or the service
-// with the machine and the number of the process.
+// Process returns the name under which operators see this process: the Instance if there is one,
+// otherwise the service, the host name and the process ID.
 func (o Options) Process() string {
 	if o.Instance != "" {
 		return o.Instance
@@ -380,7 +391,7 @@ func (o Options) Process() string {
 	return fmt.Sprintf("%s@%s/%d", service[:min(len(service), maxText/4)], host, os.Getpid())
 }
 
-// programName returns the name of the program's file as a URI reference.
+// programName returns the name of the executable as a URI reference.
 func programName() string {
 	name := "unknown"
 	if len(os.Args) > 0 && os.Args[0] != "" {
@@ -397,7 +408,7 @@ func setDefault[T comparable](v *T, value T) {
 	}
 }
 
-// shutdownServers shuts servers down, all at the same time.
+// shutdownServers shuts all servers down at the same time.
 func shutdownServers(ctx context.Context, b *Bus, servers []Server) error {
 	drain, cancel := drainContext(ctx, b)
 	defer cancel()
@@ -419,16 +430,17 @@ func drainContext(ctx context.Context, b *Bus) (context.Context, context.CancelF
 	return drain, func() {}
 }
 
-// isHostPort reports whether s is a host and a port, such as localhost:6379.
+// isHostPort reports whether s looks like localhost:6379. [url.Parse] would take the host for a
+// scheme.
 func isHostPort(s string) bool {
 	host, port, ok := strings.Cut(s, ":")
 	_, err := strconv.ParseUint(port, 10, 16)
 	return ok && err == nil && host != "" && !strings.ContainsAny(host, "/@?#")
 }
 
-// patiently calls f. While the broker does not answer, patiently tries again each second until ctx
-// is done, if there is an OpenTimeout.
-func patiently(ctx context.Context, o Options, f func() error) error {
+// retryOpen calls f. If there is an OpenTimeout and the broker is unavailable, it calls f again
+// every second until ctx is done.
+func retryOpen(ctx context.Context, o Options, f func() error) error {
 	failed := o.Effective().Observer.Failed
 	for again := time.NewTicker(time.Second); ; {
 		err := f()
@@ -448,7 +460,8 @@ func patiently(ctx context.Context, o Options, f func() error) error {
 	}
 }
 
-// parseReason returns the reason of an error of url.Parse, without the URL.
+// parseReason returns the reason from an error of url.Parse, without the URL, which may contain a
+// password.
 func parseReason(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -461,8 +474,8 @@ func parseReason(err error) string {
 	return "not a URL"
 }
 
-// passwordHint returns the remedy for a URL whose host seems to end within a password, at a
-// character that is not escaped.
+// passwordHint explains how to escape a password if the host of rawURL seems to end inside one,
+// at an unescaped character.
 func passwordHint(rawURL string) string {
 	_, rest, _ := strings.Cut(rawURL, "://")
 	end := strings.IndexAny(rest, "/?#")
@@ -472,7 +485,8 @@ func passwordHint(rawURL string) string {
 	return "; in a password / is written %2F, ? is written %3F, and # is written %23"
 }
 
-// knownDrivers maps the schemes of this project to the packages of their drivers.
+// knownDrivers maps the URL schemes of this module's drivers to their packages, so that the error
+// for a missing driver can name it.
 var knownDrivers = map[string]string{
 	"mem":   "inmemory",
 	"bolt":  "bolt",

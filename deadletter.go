@@ -7,34 +7,34 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A DeadLetter says why an event is in a dead-letter topic. The event is stored there with
-// its payload, key and headers. Each field is also stored in a header, named in its
-// comment, so that programs in other languages can read it.
+// A DeadLetter says why an event is in a dead-letter topic. The event is stored there with its
+// payload, key and headers. Each field below is also stored in the header named in its comment,
+// so that programs in other languages can read it.
 type DeadLetter struct {
 	Reason      string    // eventbus-dead-reason: one of the Reason constants
-	Error       string    // eventbus-dead-error: text of the last error, at most 4 KiB
+	Error       string    // eventbus-dead-error: the text of the last error, at most 4 KiB
 	ErrorClass  string    // eventbus-dead-error-class: see Options.ErrorClasses
 	Stack       string    // eventbus-dead-stack: the stack of a panic, at most 8 KiB
 	Attempts    int       // eventbus-dead-attempts: the number of the last attempt
-	Topic       string    // eventbus-dead-topic: the topic to which the event was published
+	Topic       string    // eventbus-dead-topic: the topic in which the event was published
 	Group       string    // eventbus-dead-group: the group whose handler failed
 	ID          string    // eventbus-dead-id: the ID of the event; the dead letter has another ID
 	Position    string    // eventbus-dead-position: the position of the event in Topic
-	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; if there was no run, when the dead letter was made
+	LastAttempt time.Time // eventbus-dead-last-attempt: when the last run began; without a run, when the dead letter was made
 	Redriven    int       // eventbus-dead-redriven: how often package deadletter has redriven the event
 }
 
-// The reasons for dead letters and discards, as in DeadLetter.Reason and in the observer's
-// hooks DeadLettered and Discarded.
+// The reasons for dead letters and discards, in DeadLetter.Reason and in the observer's hooks
+// DeadLettered and Discarded.
 const (
 	ReasonPermanent   = "permanent"    // the handler returned Permanent
-	ReasonExhausted   = "exhausted"    // Retry.MaxAttempts is reached
+	ReasonExhausted   = "exhausted"    // Retry.MaxAttempts was reached
 	ReasonKeyFailed   = "key-failed"   // an earlier event of the same key failed for good (FailAll)
 	ReasonUnreadable  = "unreadable"   // the stored body cannot be decoded
-	ReasonNoVerdict   = "no-verdict"   // delivered far more often than MaxAttempts: its runs may crash the process
-	ReasonExpired     = "expired"      // the event was delivered later than its TTL allows
+	ReasonNoVerdict   = "no-verdict"   // delivered far more often than MaxAttempts without a result: its runs may crash the process
+	ReasonExpired     = "expired"      // the event reached a member after its TTL
 	ReasonTooLarge    = "too-large"    // the event is larger than SubscribeOptions.MaxReceive
-	ReasonOperator    = "operator"     // an operator took the event away from the group, see deadletter.Topic.Bury
+	ReasonOperator    = "operator"     // an operator took the event from the group, see deadletter.Topic.Bury
 	ReasonUnknownType = "unknown-type" // discarded: DiscardUnknown got the event
 	ReasonDropped     = "dropped"      // discarded: the handler returned Drop
 	ReasonGone        = "gone"         // discarded: the stored body is lost
@@ -43,7 +43,7 @@ const (
 )
 
 // DeadLetterOf returns why e is in a dead-letter topic. It returns false if e is not a dead
-// letter. For a Delivery d, call it with &d.Event.
+// letter. For a Delivery d, pass &d.Event.
 func DeadLetterOf(e *Event) (DeadLetter, bool) {
 	h := e.Headers
 	l := DeadLetter{

@@ -9,80 +9,81 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// Errors that a program may want to tell apart.
+// Errors to tell apart with [errors.Is].
 var (
-	// ErrClosed: the bus is shut down.
+	// ErrClosed means that the bus is shut down.
 	ErrClosed = backend.ErrClosed
 
-	// ErrUnknownOutcome: the event may or may not be stored. Publishing it again
-	// may store it twice, unless Options.Dedup is set.
+	// ErrUnknownOutcome means that the event may or may not be stored. To publish it again may
+	// store it twice, unless Options.Dedup is set.
 	ErrUnknownOutcome = backend.ErrUnknownOutcome
 
-	// ErrUnavailable: the backend cannot be reached, or Publish ended before it sent the
-	// event; nothing was stored.
+	// ErrUnavailable means that the backend cannot be reached, or that Publish ended before it
+	// sent the event. Nothing was stored.
 	ErrUnavailable = backend.ErrUnavailable
 
-	// ErrFull: the store is full; nothing was stored.
+	// ErrFull means that the store is full. Nothing was stored.
 	ErrFull = backend.ErrFull
 
-	// ErrTooLarge: the event is larger than allowed; nothing was stored.
+	// ErrTooLarge means that the event is larger than allowed. Nothing was stored.
 	ErrTooLarge = backend.ErrTooLarge
 
-	// ErrDenied: the broker does not allow the call.
+	// ErrDenied means that the broker does not permit the call.
 	ErrDenied = backend.ErrDenied
 
-	// ErrBackpressure: too many events wait to be published; nothing was stored.
+	// ErrBackpressure means that too many events are waiting to be published. Nothing was stored.
 	// RejectWhenFull returns it at once, WaitWhenFull after Options.PublishTimeout.
 	ErrBackpressure = engine.ErrBackpressure
 
-	// ErrDropped: the event was dropped because too many events wait to be published;
-	// it is not stored (DropNewest, DropOldest).
+	// ErrDropped means that the event was dropped because too many events are waiting to be
+	// published (DropNewest, DropOldest). It is not stored.
 	ErrDropped = engine.ErrDropped
 
-	// ErrLeaseLost: another member may have the event by now. The context of a running
+	// ErrLeaseLost means that another member may have the event by now. The context of a running
 	// handler ends with this cause.
 	ErrLeaseLost = backend.ErrLeaseLost
 
-	// ErrReplaced: a later incarnation of this process, with the same Options.Instance, has subscribed
-	// to the group. The subscription has failed for good.
+	// ErrReplaced means that a later incarnation of this process, with the same Options.Instance,
+	// has subscribed to the group. The subscription has failed for good.
 	ErrReplaced = backend.ErrReplaced
 
-	// ErrPaused: an operator has paused the group; [Subscription.State] returns it.
+	// ErrPaused means that an operator has paused the group. [Subscription.State] returns it.
 	ErrPaused = backend.ErrPaused
 
-	// ErrSettled: the delivery is already settled.
+	// ErrSettled means that the delivery is already settled.
 	ErrSettled = engine.ErrSettled
 
-	// ErrInHandler: Shutdown or Drain was called with the context of a running handler, for
-	// which it would wait. A handler that must end its service ends the context of Run.
+	// ErrInHandler means that Shutdown or Drain was called with the context of a running handler,
+	// for which it would wait. A handler that has to stop its program should cancel the context
+	// of Run instead.
 	ErrInHandler = engine.ErrInHandler
 
-	// ErrShutdown: the context of a Shutdown or Drain ended before a handler returned. The
-	// context of the handler then ends with this cause.
+	// ErrShutdown means that the context of a Shutdown or Drain ended before a handler returned.
+	// The context of that handler ends with this cause.
 	ErrShutdown = engine.ErrShutdown
 )
 
-// Permanent returns an error that wraps err and sends the event to the dead-letter topic
-// without a retry. If err is nil, Permanent returns nil.
+// Permanent returns an error that wraps err and sends the event to the dead-letter topic without
+// further attempts. Return it for failures that another attempt cannot fix, such as a payload
+// that makes no sense. If err is nil, Permanent returns nil.
 func Permanent(err error) error { return engine.Permanent(err) }
 
-// RetryAfter returns an error that wraps err and asks for the next attempt after d,
-// instead of the delay of [Retry]. The failed attempt counts toward Retry.MaxAttempts. The
-// result is an error even if err is nil. So a handler that has succeeded must return nil,
-// and not RetryAfter(nil, d).
+// RetryAfter returns an error that wraps err and asks for the next attempt after d, instead of
+// the delay of [Retry]. The failed attempt counts toward Retry.MaxAttempts. The result is an
+// error even if err is nil: a handler that has succeeded must return nil, not RetryAfter(nil, d).
 func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
 
-// Snooze returns an error that asks for redelivery after d, and not sooner than [Retry] says.
-// If the backend cannot delay for so long, the observer's hook Failed tells. The run does not count as an
-// attempt. Without Limits.Refund of the backend it may count, if another member gets the
-// event next.
+// Snooze returns an error that asks for the event again after d, though not sooner than [Retry]
+// allows. The run does not count as an attempt. On a backend without Limits.Refund it may count,
+// if another member gets the event next. If the backend cannot delay the event that long, the
+// observer's hook Failed reports it.
 func Snooze(d time.Duration) error { return engine.Snooze(d) }
 
-// Drop returns an error that asks the bus to acknowledge the event and count it as
-// discarded. The observer's hook Discarded gets an error with the text of reason.
+// Drop returns an error that makes the bus acknowledge the event and count it as discarded. The
+// observer's hook Discarded gets an error with the text of reason.
 func Drop(reason string) error { return engine.Drop(reason) }
 
-// An Error says which operation failed, and where.
+// An Error says which operation failed, and for which topic and group.
 type Error struct {
 	Op           string // "subscribe", "declare", "ready", or "open" and the scheme of the URL, such as "open redis"
 	Topic, Group string // empty if the error concerns the whole bus
@@ -100,8 +101,8 @@ func (e *Error) Error() string {
 	return errorText(e.Op+where, e.Err)
 }
 
-// errorText returns the text "eventbus: call: err". If the text of err contains call too,
-// errorText removes it there, so that the result contains call only once.
+// errorText returns "eventbus: call: err". If the text of err contains call as well, errorText
+// removes it there, so that it appears only once.
 func errorText(call string, err error) string {
 	cause := strings.TrimPrefix(err.Error(), "eventbus: ")
 	return "eventbus: " + call + ": " + strings.ReplaceAll(cause, ": "+call+": ", ": ")
@@ -110,8 +111,8 @@ func errorText(call string, err error) string {
 // Unwrap returns Err, the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// A FieldError says which field of an option or an event is wrong, and why. The call that
-// returns the error has stored no event and made no bus or subscription.
+// A FieldError says which field of an option or an event is wrong, and why. The call that returns
+// it has had no effect: it has not stored an event or made a bus or subscription.
 type FieldError struct {
 	Field  string // such as "SubscribeOptions.Lease"
 	Reason string
@@ -123,11 +124,11 @@ func (e *FieldError) Error() string { return "eventbus: " + e.Field + " " + e.Re
 // Unwrap returns Err, the class of the error.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// A PublishError says which events of a call of Publish failed. A failed event is not
-// stored, or its outcome is unknown.
+// A PublishError says which events of a Publish call failed. A failed event is not stored, or its
+// outcome is unknown.
 type PublishError struct {
 	Topic  string
-	Errors []error // Errors[i] is the error of event i, or nil if it is stored
+	Errors []error // Errors[i] is the error of event i, or nil if the event is stored
 }
 
 func (e *PublishError) Error() string {
@@ -137,8 +138,8 @@ func (e *PublishError) Error() string {
 // Unwrap returns the errors of the events that failed.
 func (e *PublishError) Unwrap() []error { return backend.BatchError(e.Errors).Unwrap() }
 
-// A DrainError says how many events were still held when the context of a Shutdown or
-// Drain ended. The events are redelivered to other members when their leases have expired.
+// A DrainError says how many events were still held when the context of a Shutdown or Drain
+// ended. These events are redelivered to other members when their leases expire.
 type DrainError struct {
 	Abandoned []Abandoned
 	Err       error // another failure of the drain; may be nil
@@ -147,8 +148,8 @@ type DrainError struct {
 // Abandoned counts the events that one subscription still held when its drain ended.
 type Abandoned struct {
 	Topic, Group string
-	Handlers     int // handlers that are still running
-	Unsettled    int // events without a running handler, neither acknowledged nor given back
+	Handlers     int // handlers that were still running
+	Unsettled    int // events without a running handler that were neither acknowledged nor given back
 }
 
 func (e *DrainError) Error() string {

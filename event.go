@@ -14,69 +14,70 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// An Event is something that happened. Its attributes have the names and the
-// meaning of CloudEvents.
+// An Event is something that happened. Its attributes have the names and the meaning of
+// CloudEvents. All fields are optional.
 type Event struct {
-	ID          string // if empty, Publish stores the event with a new UUIDv7; at most 512 bytes
-	Type        string // the kind of event, such as "order.placed"; other programs need it, because CloudEvents require it
+	ID          string // at most 512 bytes; if empty, Publish stores the event with a new UUIDv7
+	Type        string // the kind of event, such as "order.placed"; CloudEvents require it, so set it if other programs read the topic
 	Source      string // the program that publishes the event, as a URI reference; if empty, Publish stores Options.Service
-	Subject     string // the thing that the event is about, such as an order number
+	Subject     string // what the event is about, such as an order number
 	ContentType string // the format of Payload, such as "application/json"
 
-	// Key names a sequence of events whose order matters. Events of one key in one topic
-	// are stored in the order of publishing. By default each member of a group handles its
-	// events of one key one after another, see Order. Members do not wait for each other,
-	// unless the topic has partitions, see TopicOptions.Partitions.
-	// Empty: no order. At most 512 bytes.
+	// Key names a sequence of events whose order matters, such as a customer number. Events of
+	// one key in one topic are stored in the order in which they are published. By default each
+	// member of a group handles the events of a key one after another, see Order. Different
+	// members do not wait for each other, unless the topic has partitions, see
+	// TopicOptions.Partitions. At most 512 bytes. Empty: no order.
 	Key string
 
-	Time time.Time // when the event happened; if zero, Publish stores the present time
+	Time time.Time // when the event happened; if zero, Publish stores the current time
 
-	// TTL is how long after Time handlers may get the event; zero: for ever. After that
-	// time the event has expired: see SubscribeOptions.DeadLetterExpired. A dead letter
-	// does not expire. An event that package deadletter redrives does not expire either.
+	// TTL is how long after Time the event may reach a handler. Once it has expired, no handler
+	// gets it: see SubscribeOptions.DeadLetterExpired. Dead letters do not expire, and neither do
+	// events that package deadletter has redriven. Zero: the event never expires.
 	TTL time.Duration
 
-	// Retry changes the retries of this event, in every group. Publish stores it with the
-	// event.
+	// Retry changes the retries of this event, in every group. It is stored with the event.
 	Retry *RetryRule
 
 	// Once makes Publish store only one event with this text in the topic while the backend
-	// remembers it (Limits.OnceWindow), whatever the IDs of the events are. It is not
-	// stored with the event. Empty: Options.Dedup decides. At most 512 bytes.
+	// remembers the text (Limits.OnceWindow), whatever the IDs of the events. It is not stored
+	// with the event. At most 512 bytes. Empty: Options.Dedup decides.
 	Once string
 
-	// AtPosition is the position at which the event is to be stored. It must be greater than all
-	// earlier positions of the topic; otherwise the event's error matches ErrRefused. Only a
-	// backend with Limits.Positions takes it, such as Redis, where it may also be the ID of an
-	// entry. It is for copies of another stream. Empty: the backend chooses.
+	// AtPosition stores the event at this position, for example to copy another stream. It must
+	// be greater than every earlier position of the topic; otherwise the event's error matches
+	// ErrRefused. It works only on a backend with Limits.Positions, such as Redis, where it is
+	// the ID of a stream entry. Empty: the backend chooses.
 	AtPosition string
 
-	Headers Headers // names and values that the program chooses, see MaxHeaders
+	Headers Headers // names and values of your choice, see MaxHeaders
 	Payload []byte
 
-	// Position says where the event is stored in its topic. The bus sets it in each Delivery,
-	// and Publish ignores it: see Receipt.Position. Positions compare as strings: a later
-	// event of the topic has a greater one.
+	// Position says where the event is stored in its topic. The bus sets it in each Delivery;
+	// Publish ignores it and returns positions in Receipt.Position. Positions compare as strings:
+	// a later event of the topic has a greater one.
 	Position string
 }
 
-// Headers are names and values. A name is a token as in HTTP, but case-sensitive, and
-// occurs once. A value is UTF-8 without control characters. Publish refuses names that
-// begin with "eventbus-" or "nats-", in any letter case, because they are reserved. The
-// headers of a dead letter that begin with "eventbus-dead-" are the fields of DeadLetter.
+// Headers are names and values that travel with an event. A name is a token as in HTTP, but
+// case-sensitive, and occurs once. A value is UTF-8 without control characters.
 //
-// A name of "ce-" and lower-case letters or digits is an extension of CloudEvents, such as
-// "ce-dataschema" or "ce-traceparent". A handler gets the extensions that another program
-// has set, and may publish them again. Publish refuses any other name that begins with
-// "ce-", and names that store a field, such as "ce-type".
+// Publish refuses names that begin with "eventbus-" or "nats-", in upper or lower case, because
+// they are reserved. The headers of a dead letter that begin with "eventbus-dead-" are the fields
+// of DeadLetter.
+//
+// A name that consists of "ce-" and lower-case letters or digits, such as "ce-dataschema" or
+// "ce-traceparent", is a CloudEvents extension. A handler gets the extensions that other programs
+// have set, and may publish them again. Publish refuses any other name that begins with "ce-",
+// including names that store a field of Event, such as "ce-type".
 type Headers = backend.Headers
 
-// A Header is one name and its value.
+// A Header is a name and its value.
 type Header = backend.Header
 
-// Limits of one event. Every backend can store a message of 1 MiB. 64 KiB of it are
-// reserved for headers, including the headers of a dead letter.
+// Limits of one event. Every backend can store a message of 1 MiB; 64 KiB of it are reserved for
+// headers, including those that a dead letter adds.
 const (
 	MaxPayload     = 1<<20 - 64<<10 // bytes; see Options.MaxPayload
 	MaxHeaders     = 64
@@ -84,11 +85,11 @@ const (
 
 	headerRoom = 64 << 10 // bytes of a message that are reserved for headers
 
-	maxText = 512 // bytes of ID, Key, Type, Source, Subject, ContentType each
+	maxText = 512 // bytes of each of ID, Key, Type, Source, Subject and ContentType
 )
 
-// check returns an error that says why Publish refuses e, or nil. i is the index of e in
-// the call, and most the most bytes of its payload.
+// check returns the error with which Publish refuses e, or nil. i is the index of e in the call,
+// and most is the largest payload in bytes.
 func (e *Event) check(i, most int) error {
 	if e == nil {
 		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
@@ -123,11 +124,11 @@ func (e *Event) checkFields(most int) error {
 	)
 }
 
-// checkTime refuses a time that RFC 3339 has no text for.
+// checkTime refuses a time that RFC 3339 cannot express.
 func (e *Event) checkTime() error {
 	const year0, year10000 = -62167219200, 253402300800 // in seconds since 1970
 	if e.Time.Unix() < year0 || e.Time.Add(e.TTL).Unix() >= year10000 {
-		return &FieldError{Field: "Time", Reason: "is, with TTL, not in the years 0 to 9999"}
+		return &FieldError{Field: "Time", Reason: "plus TTL is outside the years 0 to 9999"}
 	}
 	return nil
 }
@@ -157,7 +158,8 @@ func tooLarge(field string, n, most int, unit string) error {
 	return &FieldError{Field: field, Reason: fmt.Sprintf("has %d %s, more than %d", n, unit, most), Err: ErrTooLarge}
 }
 
-// checkText refuses a text that some backend could not keep unchanged as a header value.
+// checkText refuses a text that some backend could not keep unchanged as a header value. It scans
+// for ASCII first, because nearly all texts are ASCII.
 func checkText(field, s string) error {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c == 0x7f || c >= utf8.RuneSelf {
@@ -187,7 +189,7 @@ func checkHeaders(hs Headers) error {
 		}
 		for _, other := range hs[:i] {
 			if other.Name == h.Name {
-				return &FieldError{Field: "Headers[" + h.Name + "]", Reason: "is there twice"}
+				return &FieldError{Field: "Headers[" + h.Name + "]", Reason: "occurs twice"}
 			}
 		}
 		if err := checkText("Headers["+h.Name+"]", h.Value); err != nil {
@@ -222,8 +224,8 @@ func checkHeaderName(name string) error {
 
 var reservedPrefixes = [...]string{letter.ReservedPrefix, "nats-"}
 
-// checkExtension refuses a header whose name begins with "ce-" but is not the name of an
-// extension, as another program would read it.
+// checkExtension refuses a name that begins with "ce-" unless other programs would read it as a
+// CloudEvents extension.
 func checkExtension(name string) error {
 	switch {
 	case isField(strings.ToLower(name)):
@@ -234,7 +236,7 @@ func checkExtension(name string) error {
 	return nil
 }
 
-// isTokenByte reports whether c may be in an HTTP token (RFC 9110, 5.6.2).
+// isTokenByte reports whether c may be part of an HTTP token (RFC 9110, 5.6.2).
 func isTokenByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
 		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0

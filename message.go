@@ -15,11 +15,12 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// MessageOf returns the message that stores e in topic. A program that keeps events in a
-// place of its own before it publishes them, such as an outbox, stores the fields of the
-// message. [EventOf] returns the event later. MessageOf checks e as Publish does, and returns
-// a *FieldError. If e has no ID or no Time, the message has a new ID or the present time. The
-// message shares the payload of e.
+// MessageOf returns the message that stores e in topic. It is for programs that keep events
+// elsewhere before publishing them, such as an outbox, which stores the fields of the message;
+// [EventOf] is the way back.
+//
+// MessageOf checks e as Publish does and returns a *FieldError if it refuses e. If e has no ID or
+// no Time, the message gets a new ID or the current time. The message shares the payload of e.
 func MessageOf(topic string, e *Event) (*backend.Message, error) {
 	if e != nil && e.AtPosition != "" {
 		return nil, &FieldError{Field: "AtPosition", Reason: "is set, but only Publish stores an event at a position"}
@@ -27,8 +28,8 @@ func MessageOf(topic string, e *Event) (*backend.Message, error) {
 	return messageOf(topic, e, MaxPayload)
 }
 
-// EventOf returns the event that a message stores. A program that reads a topic without a
-// group, by [backend.Read], calls it. The event shares the payload of m.
+// EventOf returns the event that a message stores. Use it to read a topic without a group, with
+// [backend.Read]. The event shares the payload of m.
 func EventOf(m *backend.Message) Event {
 	var e Event
 	stored := *m
@@ -55,7 +56,7 @@ func messageOf(topic string, e *Event, most int) (*backend.Message, error) {
 	return m, nil
 }
 
-// The names of the message headers that store the attributes of an event.
+// The message headers that store the attributes of an event.
 const (
 	typeName        = cloudevent.Type
 	sourceName      = cloudevent.Source
@@ -65,11 +66,12 @@ const (
 	expiresName     = letter.Expiry
 	retryName       = letter.Retry
 
-	attributes = 8 // most headers that encode adds
+	attributes = 8 // the most headers that encode adds
 )
 
-// encode sets every field of m but Once and OnceKey, so that m stores e. stamp is e.Time as text. The
-// headers of m are appended to room, which must have capacity for them.
+// encode sets every field of m except Once and OnceKey, so that m stores e. stamp is e.Time as
+// text. The headers of m are appended to room, which must have enough capacity: messages encoded
+// earlier refer to it.
 func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
 	from := len(room)
 	room = append(room, Header{Name: cloudevent.SpecVersion, Value: cloudevent.Version})
@@ -96,8 +98,8 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 	return room
 }
 
-// decode sets e to the event that m stores. e shares the payload of m. A header of m that
-// stores no field becomes a header of e. [letter.Restore] was called for m.
+// decode sets e to the event that m stores. e shares the payload of m. The headers of m that
+// store no field become the headers of e. The caller has called [letter.Restore] for m.
 func (e *Event) decode(m *backend.Message) {
 	e.ID, e.Key, e.Payload, e.Position, e.Once = m.ID, m.Key, m.Payload, m.Position, m.OnceKey
 	headers := 0
@@ -120,7 +122,7 @@ func (e *Event) decode(m *backend.Message) {
 	}
 }
 
-// setField sets the field of e that h stores. It reports whether h stores a field.
+// setField sets the field of e that h stores, and reports whether h stores a field.
 func (e *Event) setField(h *Header) bool {
 	switch h.Name {
 	case typeName:
@@ -144,8 +146,8 @@ func (e *Event) setField(h *Header) bool {
 	return true
 }
 
-// isField reports whether a header stores a field of an event or a mark of the bus.
-// Handlers see all other headers.
+// isField reports whether a header stores a field of the event or a mark of the bus. Handlers see
+// all other headers.
 func isField(name string) bool {
 	switch name {
 	case typeName, sourceName, subjectName, contentTypeName, expiresName, retryName, timeName,
@@ -155,13 +157,13 @@ func isField(name string) bool {
 	return letter.IsRedrive(name)
 }
 
-// expiry returns the time when the event of m expires, or zero if the event never expires.
+// expiry returns when the event of m expires, or zero if it never does.
 func expiry(m *backend.Message) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, m.Headers.Get(expiresName))
 	return t
 }
 
-// ttl returns the TTL of the event that m stores. at is the Time of that event.
+// ttl returns the TTL of the event that m stores, where at is the Time of the event.
 func ttl(m *backend.Message, at time.Time) time.Duration {
 	end := expiry(m)
 	switch {
@@ -173,16 +175,16 @@ func ttl(m *backend.Message, at time.Time) time.Duration {
 	return max(end.Sub(at), 1)
 }
 
-// An encoder turns the events of one call of Publish into messages. Later calls reuse the
-// memory of the encoder, but not its texts, because programs keep the texts.
+// An encoder turns the events of one Publish call into messages. Later calls reuse its memory,
+// except for its texts, because programs may keep those.
 type encoder struct {
 	messages []backend.Message
 	pointers []*backend.Message
 	headers  Headers
 	texts    strings.Builder
 	ids      idSource
-	second   second
-	topic    string // the topic of the last call, whose name is known to be valid
+	second   secondCache
+	topic    string // the last topic, already checked: most programs publish to the same one again
 }
 
 var encoders = sync.Pool{New: func() any { return &encoder{} }}
@@ -211,9 +213,9 @@ func (s *encoder) encode(b *Bus, topic string, events []*Event, receipts []Recei
 	}
 }
 
-// recycle keeps s for a later call. It clears pointers, so that s keeps no events in
-// memory. After a call with a single event it clears only the payload. The other texts of
-// one event have 20 KB at most, and each cleared pointer costs time.
+// recycle makes s available for later calls. It clears pointers so that the pool keeps no events
+// alive. After a call with a single event it clears only the payload: the other texts of one
+// event take 20 KB at most, and clearing each pointer costs time.
 func (s *encoder) recycle() {
 	if len(s.messages) > 1 {
 		clear(s.messages)
@@ -239,13 +241,13 @@ func (s *encoder) fill(e *Event, service string, now time.Time) {
 	}
 }
 
-// timeText returns t as text.
+// timeText returns t as RFC 3339 text.
 func (s *encoder) timeText(t time.Time) string {
 	var text [len(time.RFC3339Nano)]byte
 	return s.text(s.second.appendTime(text[:0], t))
 }
 
-// text returns a string with the bytes of p. Several such strings share one allocation.
+// text returns the bytes of p as a string. Several such strings share one allocation.
 func (s *encoder) text(p []byte) string {
 	if s.texts.Cap()-s.texts.Len() < len(p) {
 		s.texts = strings.Builder{}
@@ -258,19 +260,18 @@ func (s *encoder) text(p []byte) string {
 
 const (
 	uuidLen  = 36
-	textSize = 512 // bytes of an allocation that several texts share; a program that keeps one ID keeps all of them in memory
+	textSize = 512 // bytes of an allocation shared by several texts; a program that keeps one ID keeps all of them alive
 )
 
-// A second caches the text of the last formatted second, because many events have times in
-// the same second.
-type second struct {
+// A secondCache keeps the text of the second formatted last, because events published together
+// usually have times within the same second.
+type secondCache struct {
 	unix int64
 	text [len(time.DateTime)]byte
 }
 
-// appendTime appends t in UTC as RFC 3339. The fraction of the second has no trailing
-// zeros.
-func (s *second) appendTime(to []byte, t time.Time) []byte {
+// appendTime appends t in UTC as RFC 3339, without trailing zeros in the fraction.
+func (s *secondCache) appendTime(to []byte, t time.Time) []byte {
 	if unix := t.Unix(); unix != s.unix || s.text[0] == 0 {
 		text := t.UTC().AppendFormat(nil, rfc3339Second)
 		if len(text) != len(s.text) { // a year beyond 9999 or before 0
@@ -296,7 +297,7 @@ func (s *second) appendTime(to []byte, t time.Time) []byte {
 
 const rfc3339Second = "2006-01-02T15:04:05"
 
-// encodeID writes the usual text of id, 36 characters, to the slice to.
+// encodeID writes the canonical text of id, 36 characters, to the slice to.
 func encodeID(to []byte, id uuid.UUID) {
 	const digits = "0123456789abcdef"
 	_ = to[uuidLen-1]
@@ -306,18 +307,17 @@ func encodeID(to []byte, id uuid.UUID) {
 	to[8], to[13], to[18], to[23] = '-', '-', '-', '-'
 }
 
-// An idSource makes UUIDv7s like package uuid, but without an allocation for each ID,
-// because it reads random bytes for many IDs in one call. It is not safe for concurrent
-// use.
+// An idSource makes UUIDv7s like package uuid, but without an allocation for each: it reads the
+// random bytes for many IDs at once. It is not safe for concurrent use.
 type idSource struct {
 	random [512]byte
-	left   int // the number of unused bytes at the end of random
+	left   int // unused bytes at the end of random
 }
 
 // lastID is the time in the newest ID of this process, in 1/4096 ms since 1970.
 var lastID atomic.Int64
 
-// next returns an ID with the time now. A later ID of the same process is greater.
+// next returns an ID for the time now. Within a process, each ID is greater than the one before.
 func (s *idSource) next(now time.Time) (id uuid.UUID) {
 	if s.left == 0 {
 		_, _ = rand.Read(s.random[:]) // it never fails
@@ -330,8 +330,8 @@ func (s *idSource) next(now time.Time) (id uuid.UUID) {
 	return id
 }
 
-// stampID returns the time for a new ID, in 1/4096 ms since 1970. It is now, or lastID plus
-// one if that is later, and becomes lastID.
+// stampID returns the time for a new ID, in 1/4096 ms since 1970: now, or just after lastID if
+// that is later. The result becomes lastID.
 func stampID(now time.Time) int64 {
 	nanos := now.UnixNano()
 	ms := nanos / int64(time.Millisecond)

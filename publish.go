@@ -14,11 +14,12 @@ import (
 	"github.com/seed41896749/eventbus/internal/publish"
 )
 
-// A Publisher stores events.
+// A Publisher stores events. Code that only publishes should depend on a Publisher rather than on
+// a [Bus], so that tests can replace it.
 type Publisher interface {
-	// Publish stores events in topic, in the order given. It returns when all events are
-	// stored as durably as the backend can. The error is a *FieldError or a *PublishError,
-	// see [Bus.Publish]. The Publish of a Bus neither changes nor retains the events.
+	// Publish stores events in topic, in the order given. It returns when all of them are stored
+	// as durably as the backend can store them. The error is a *FieldError or a *PublishError,
+	// see [Bus.Publish]. A Bus neither changes nor retains the events.
 	Publish(ctx context.Context, topic string, events ...*Event) error
 }
 
@@ -30,93 +31,97 @@ func (f PublisherFunc) Publish(ctx context.Context, topic string, events ...*Eve
 	return f(ctx, topic, events...)
 }
 
-// A PublishMiddleware wraps a [Publisher]. The bus passes copies of the program's events to
-// it, with ID, Source and Time set; none is nil. A middleware may change these copies, but
-// not the bytes of Payload or the fields of Retry, because the program's events share them.
-// A middleware passes on its context, or a child of it, because [Bus.PublishReceipts] finds
-// its receipts by the context.
+// A PublishMiddleware wraps a [Publisher]. It receives copies of the program's events, none of
+// them nil, with ID, Source and Time set. It may change these copies, except for the bytes of
+// Payload and the fields of Retry, which the copies share with the program's events. It must pass
+// on its context or one derived from it, because [Bus.PublishReceipts] finds its receipts through
+// the context.
 type PublishMiddleware func(Publisher) Publisher
 
-// Publish stores events in topic, in the order given, and returns when all are
-// stored as durably as the backend can. Concurrent calls share round trips.
+// Publish stores events in topic, in the order given, and returns when all of them are stored as
+// durably as the backend can store them. Concurrent calls share round trips to the broker, so
+// publishing from many goroutines is fast.
 //
-// Publish checks all events before it stores any. If a field is wrong, the error is a
-// *FieldError that names the field. Any other failure is a *PublishError with an entry for
-// each event. If ctx ends before an event was sent, the event is certainly not stored. If
-// ctx ends later, the event's error matches both ErrUnknownOutcome and ctx.Err().
+// Publish checks all events before it stores any. If a field is wrong, the error is a *FieldError
+// that names it. Any other failure is a *PublishError with an entry for each event. If ctx ends
+// before an event was sent, the event is certainly not stored. If ctx ends later, the event's
+// error matches both ErrUnknownOutcome and ctx.Err().
 //
-// If the backend cannot be reached, Publish tries again until ctx ends or
-// Options.PublishTimeout has passed. It repeats only events that are certainly not stored,
-// and with Options.Dedup also events of unknown outcome. It stops if another try could
-// change the order of a key.
+// While the backend is unavailable, Publish tries again until ctx ends or Options.PublishTimeout
+// has passed. It repeats only events that are certainly not stored, and with Options.Dedup also
+// events of unknown outcome. It gives up as soon as another try could change the order of a key.
 //
-// Publish stores the events of a topic and key in the order of the calls of one goroutine,
-// also if an earlier call gave up while its events were on the way. Then a later call of the
-// key waits until the earlier write has ended; other calls do not.
+// The events of one topic and key that one goroutine publishes are stored in the order of its
+// calls. This is true even if an earlier call gave up while its events were on their way: a later
+// call with the same key then waits until the earlier write has ended, while other calls do not
+// wait.
 //
-// A call waits at most 100 ms for a call to the backend in which it has no part and which does
-// not return, because a topic, a connection or a shard hangs. A topic that hangs is then
-// written apart from others, by at most twice Limits.Publishers writes, until the backend
-// answers. This holds while no more than 16 times Limits.Publishers writes hang. Calls that
-// were joined to a write before it hung share its outcome. All calls count for MaxPending.
+// A topic, a connection or a shard that hangs does not hold up the others: a call waits at most
+// 100 ms for a call to the backend that carries other events and does not return. A topic that
+// hangs is then written apart from the others, by at most twice Limits.Publishers writes, until
+// the backend answers. This holds while at most 16 times Limits.Publishers writes hang. Calls
+// that were joined to a write before it hung share its outcome. All calls count toward
+// MaxPending.
 //
-// Publish neither changes nor retains the events. An event without ID, Source or Time is
-// stored with a new ID, Options.Service and the present time; [Bus.PublishReceipts] returns
-// them. So the same *Event may be published again, also by concurrent calls, and is another
-// event each time unless it has an ID.
+// Publish neither changes nor retains the events. It stores an event without ID, Source or Time
+// with a new ID, Options.Service and the current time; [Bus.PublishReceipts] returns the ID and
+// the time. You may therefore publish the same *Event again, even concurrently. Each time it is
+// another event, unless you have set its ID.
 func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error {
 	if b.publish == nil {
-		return b.store(ctx, topic, events, nil, when{})
+		return b.store(ctx, topic, events, nil, publishTime{})
 	}
-	return b.publishCopies(ctx, topic, events, nil, when{})
+	return b.publishCopies(ctx, topic, events, nil, publishTime{})
 }
 
-// A ReceiptPublisher stores events and returns receipts.
+// A ReceiptPublisher stores events and returns receipts. A [Bus] is one.
 type ReceiptPublisher interface {
+	// PublishReceipts stores events in topic and returns a receipt for each, see
+	// [Bus.PublishReceipts].
 	PublishReceipts(ctx context.Context, topic string, events ...*Event) ([]Receipt, error)
 }
 
-// A Receipt says how an event was published.
+// A Receipt says how one event was published.
 type Receipt struct {
-	// ID is the event's ID, a new one if the program gave none. A program that publishes the
-	// event again after a failure sets this ID, so that Options.Dedup recognizes the event.
+	// ID is the ID of the event, a new one if the program set none. To publish the event again
+	// after a failure, set this ID, so that Options.Dedup recognizes the event.
 	ID string
 
-	Position  string    // where the event is stored, see Event.Position; empty if it is not, or may not be
-	Time      time.Time // the Time of the event; the present time if the program gave none
-	Duplicate bool      // the topic had an event of this ID already, see Options.Dedup; Position may be empty
+	Position  string    // where the event is stored, see Event.Position; empty if the event is not stored, or may not be
+	Time      time.Time // the Time of the event; if the program set none, the time of the call
+	Duplicate bool      // the topic already had an event with this ID, see Options.Dedup; Position may be empty
 }
 
-// PublishReceipts is like Publish, and returns a receipt for each event, in their order.
-// With a *PublishError, the receipt of an event that was not stored has only ID and Time.
-// With any other error the receipts may be zero.
+// PublishReceipts is like [Bus.Publish], and returns a receipt for each event, in the order of
+// the events. With a *PublishError, the receipt of an event that was not stored has only ID and
+// Time. With any other error the receipts may be zero.
 //
-// A receipt shows the event as the PublishMiddleware has changed it. If a middleware
-// publishes another event in its place, or publishes later, the receipt has no Position. The
-// same applies if a middleware does not pass on its context.
+// A receipt shows the event as Options.PublishMiddleware has changed it. If a middleware
+// publishes another event in its place, publishes later, or does not pass on its context, the
+// receipt has no Position.
 func (b *Bus) PublishReceipts(ctx context.Context, topic string, events ...*Event) ([]Receipt, error) {
 	receipts := make([]Receipt, len(events))
 	if b.publish == nil {
-		return receipts, b.store(ctx, topic, events, receipts, when{})
+		return receipts, b.store(ctx, topic, events, receipts, publishTime{})
 	}
-	return receipts, b.publishCopies(ctx, topic, events, receipts, when{})
+	return receipts, b.publishCopies(ctx, topic, events, receipts, publishTime{})
 }
 
-// An Addressed is an event and the topic in which it is to be published.
+// An Addressed is an event with the topic in which to publish it.
 type Addressed struct {
 	Topic string
 	Event *Event
 }
 
-// A Result says how one of the events of [PublishAll] was published.
+// A Result says how [PublishAll] has published one event.
 type Result struct {
-	Receipt       // with an error it has only ID and Time, or nothing
+	Receipt       // with an error, only ID and Time are set, or nothing
 	Err     error // nil if the event is stored; a *FieldError if it is refused
 }
 
-// PublishAll publishes events of any topics, and returns their results in the same order. An
-// event that p would refuse fails alone, and the others are published. Events of one topic
-// keep their order, as in one call of p.PublishReceipts for each topic. The calls for several
+// PublishAll publishes events of any number of topics and returns their results in the same
+// order. An event that p would refuse fails alone, and the others are published. Events of one
+// topic keep their order, as in one call of p.PublishReceipts per topic. The calls for different
 // topics run at the same time.
 func PublishAll(ctx context.Context, p ReceiptPublisher, events ...Addressed) []Result {
 	results := make([]Result, len(events))
@@ -136,8 +141,8 @@ func PublishAll(ctx context.Context, p ReceiptPublisher, events ...Addressed) []
 	return results
 }
 
-// publishSome publishes the events of one topic and sets their results. If p refuses one of
-// them, it publishes the others without it.
+// publishSome publishes the events of one topic and sets their results. If p refuses one of them,
+// publishSome publishes them one by one, so that only that event fails.
 func publishSome(ctx context.Context, p ReceiptPublisher, topic string, events []Addressed, indexes []int, results []Result) {
 	some := make([]*Event, len(indexes))
 	for i, at := range indexes {
@@ -161,25 +166,24 @@ func publishSome(ctx context.Context, p ReceiptPublisher, topic string, events [
 	}
 }
 
-// WhenFull says how Publish behaves when Options.MaxPending or Options.MaxPendingBytes is
-// reached.
+// WhenFull says what Publish does when Options.MaxPending or Options.MaxPendingBytes is reached.
 type WhenFull uint8
 
 const (
-	// WaitWhenFull makes Publish wait until there is room. Calls get room in the order in
-	// which they began.
+	// WaitWhenFull makes Publish wait until there is room. Calls get room in the order in which
+	// they began.
 	WaitWhenFull WhenFull = iota
 
-	// RejectWhenFull makes Publish return ErrBackpressure immediately.
+	// RejectWhenFull makes Publish return ErrBackpressure at once.
 	RejectWhenFull
 
-	// DropNewest drops the events of the new call: Publish returns ErrDropped immediately.
+	// DropNewest drops the events of the new call: Publish returns ErrDropped at once.
 	DropNewest
 
-	// DropOldest drops the events of the calls that have waited longest: these calls return
-	// ErrDropped. Only events that are certainly not stored are dropped. If that does not
-	// make enough room, the events of the new call are dropped. A dropped event leaves no
-	// dead letter. Bus.Dropped counts it, and Observer.Dropped reports it.
+	// DropOldest drops the events of the calls that have waited longest, which then return
+	// ErrDropped. It drops only events that are certainly not stored. If that does not make
+	// enough room, it drops the events of the new call. A dropped event leaves no dead letter,
+	// but Bus.Dropped counts it and Observer.Dropped reports it.
 	DropOldest
 )
 
@@ -187,9 +191,9 @@ var whenFull = map[WhenFull]publish.WhenFull{
 	WaitWhenFull: publish.Wait, RejectWhenFull: publish.Reject, DropNewest: publish.DropNewest, DropOldest: publish.DropOldest,
 }
 
-// store does the work of Publish, without the middleware. If receipts is not nil, it has one
-// element for each event, which store sets.
-func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt, w when) error {
+// store does the work of Publish, inside any middleware. If receipts is not nil, it has one
+// element per event, which store sets.
+func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts []Receipt, w publishTime) error {
 	s := encoders.Get().(*encoder)
 	if err := s.check(b, topic, events, w); err != nil || len(events) == 0 {
 		encoders.Put(s)
@@ -222,8 +226,8 @@ func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts
 	return &PublishError{Topic: topic, Errors: errs}
 }
 
-// check returns an error that says why Publish refuses to publish events to topic, or nil.
-func (s *encoder) check(b *Bus, topic string, events []*Event, w when) error {
+// check returns the error with which Publish refuses these events, or nil.
+func (s *encoder) check(b *Bus, topic string, events []*Event, w publishTime) error {
 	if topic != s.topic || topic == "" {
 		if err := checkTopic(topic); err != nil {
 			return err
@@ -235,7 +239,7 @@ func (s *encoder) check(b *Bus, topic string, events []*Event, w when) error {
 			return err
 		}
 		if e.Once != "" && b.engine.Limits().OnceWindow == 0 {
-			return &FieldError{Field: fmt.Sprintf("events[%d].Once", i), Reason: "is set, but the backend does not remember it"}
+			return &FieldError{Field: fmt.Sprintf("events[%d].Once", i), Reason: "is set, but the backend does not remember such texts"}
 		}
 		if e.AtPosition == "" {
 			continue
@@ -255,25 +259,24 @@ func checkTopic(topic string) error {
 		return &FieldError{Field: "topic", Reason: err.Error()}
 	}
 	if partition.Reserved(topic) {
-		return &FieldError{Field: "topic", Reason: topic + " is a name that the bus uses for the partitions of a topic"}
+		return &FieldError{Field: "topic", Reason: topic + " is reserved for the partitions of a topic"}
 	}
 	return nil
 }
 
-// wrapPublisher returns p, wrapped by o.PublishMiddleware. A middleware that returns nil is
-// an error.
+// wrapPublisher returns p wrapped in o.PublishMiddleware, the first outermost.
 func (o Options) wrapPublisher(p Publisher) (Publisher, error) {
 	for i, m := range slices.Backward(o.PublishMiddleware) {
 		if p = m(p); p == nil {
-			return nil, &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "has returned nil"}
+			return nil, &FieldError{Field: fmt.Sprintf("Options.PublishMiddleware[%d]", i), Reason: "returned nil"}
 		}
 	}
 	return p, nil
 }
 
-// publishCopies passes copies of events to the middleware, with ID, Source and Time set. If
+// publishCopies passes copies of events, with ID, Source and Time set, through the middleware. If
 // receipts is not nil, publishCopies sets its elements.
-func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, receipts []Receipt, w when) error {
+func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, receipts []Receipt, w publishTime) error {
 	if i := slices.Index(events, nil); i >= 0 {
 		return events[i].check(i, 0)
 	}
@@ -285,63 +288,63 @@ func (b *Bus) publishCopies(ctx context.Context, topic string, events []*Event, 
 		s.fill(&copies[i], b.options.Service, now)
 	}
 	encoders.Put(s)
-	p := passage{when: w} // it hides the passage of a call whose middleware makes this call
+	p := publishCall{when: w} // a value of its own, even if a middleware of another call made this call
 	if receipts != nil {
-		p.tally = &tally{}
+		p.receipts = &receiptCollector{}
 	}
-	err := b.publish.Publish(context.WithValue(ctx, passageOf{b}, p), topic, pointers...)
-	p.tally.fill(receipts, copies)
+	err := b.publish.Publish(context.WithValue(ctx, publishCallKey{b}, p), topic, pointers...)
+	p.receipts.fill(receipts, copies)
 	return err
 }
 
-// A passage goes through the middleware in the context of one call, because Publish takes only
-// events and returns only an error.
-type passage struct {
-	tally *tally // nil: the call returns no receipts
-	when  when
+// A publishCall travels through the middleware in the context of its call, because Publish takes
+// only events and returns only an error.
+type publishCall struct {
+	receipts *receiptCollector // nil: the caller wants no receipts
+	when     publishTime
 }
 
-type passageOf struct{ bus *Bus }
+type publishCallKey struct{ bus *Bus }
 
 // storeCopies is the Publish that the middleware wraps.
 func storeCopies(ctx context.Context, b *Bus, topic string, events []*Event) error {
-	p, _ := ctx.Value(passageOf{b}).(passage)
-	if p.tally == nil {
+	p, _ := ctx.Value(publishCallKey{b}).(publishCall)
+	if p.receipts == nil {
 		return b.store(ctx, topic, events, nil, p.when)
 	}
 	receipts := make([]Receipt, len(events))
 	err := b.store(ctx, topic, events, receipts, p.when)
-	p.tally.add(receipts)
+	p.receipts.add(receipts)
 	return err
 }
 
-// A tally collects the receipts of the events that the middleware of one PublishReceipts has
-// stored.
-type tally struct {
+// A receiptCollector collects the receipts of the events that one PublishReceipts has stored
+// inside the middleware.
+type receiptCollector struct {
 	mu     sync.Mutex
 	stored []Receipt
 }
 
-func (t *tally) add(receipts []Receipt) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (c *receiptCollector) add(receipts []Receipt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, r := range receipts {
 		if r.Position != "" || r.Duplicate {
-			t.stored = append(t.stored, r)
+			c.stored = append(c.stored, r)
 		}
 	}
 }
 
-// fill sets receipts to the receipts of events. Events of the same ID get theirs in the order
+// fill sets receipts to the receipts of events. Events with the same ID get theirs in the order
 // in which they were stored.
-func (t *tally) fill(receipts []Receipt, events []Event) {
-	if t == nil {
+func (c *receiptCollector) fill(receipts []Receipt, events []Event) {
+	if c == nil {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	stored := make(map[string][]Receipt, len(t.stored))
-	for _, r := range t.stored {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stored := make(map[string][]Receipt, len(c.stored))
+	for _, r := range c.stored {
 		stored[r.ID] = append(stored[r.ID], r)
 	}
 	for i, e := range events {

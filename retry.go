@@ -13,63 +13,64 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// Retry says how often a failing event is tried, and when. Retries are durable, and concern
-// only the group whose handler failed. If the backend has Limits.Refund, an event that
-// waits for its retry is not in flight. A zero field means its default.
+// Retry says how often and when a failed event is tried again. Retries are durable, and concern
+// only the group whose handler failed. If the backend has Limits.Refund, an event that waits for
+// its retry does not count as in flight. A zero field means its default.
 //
-// A redelivered event waits 10 ms at least, and 10 ms more for each repeat, up to 50 ms. So a
-// handler that asks for no delay does not keep a processor or the broker busy. The verdict on
-// an event that has failed for good is final: until its dead letter can be stored, the bus
-// repeats the call that stores it, and not the run.
+// Even without a delay, a redelivered event waits for at least 10 ms, and 10 ms more for each
+// repeat, up to 50 ms, so that a handler that asks for no delay does not keep a processor or the
+// broker busy. Once an event has failed for good, its handler is not called again: if the dead
+// letter cannot be stored, the bus repeats only that.
 type Retry struct {
-	// MaxAttempts is how often a handler may fail before the event goes to the
-	// dead-letter topic. Default 12; -1: no limit.
+	// MaxAttempts is how often the handler may fail before the event goes to the dead-letter
+	// topic. Default 12; -1: no limit.
 	MaxAttempts int
 
-	// Initial is the delay after the first failure. Each further failure doubles the
-	// delay, up to Max. Defaults 1 s and 10 min, so that 12 attempts take about 27
-	// minutes. With a longer Initial, Max defaults to Initial.
+	// Initial is the delay after the first failure. It doubles with each further failure, up to
+	// Max. Defaults: 1 s and 10 min, with which 12 attempts take about 27 minutes. If Initial is
+	// longer than the default of Max, Max defaults to Initial.
 	Initial, Max time.Duration
 
-	// Jitter changes each delay at random, by up to this fraction of the delay. Default
-	// 0.2; at most 1; negative: none.
+	// Jitter varies each delay at random by up to this fraction. Default 0.2; at most 1;
+	// negative: none.
 	Jitter float64
 
-	// Delay, if set, returns the delay after a failed attempt, in place of Initial, Max
-	// and Jitter. The attempt with the number d.Attempt has failed with err. Delay is
-	// called from several goroutines. If it panics the delay is one second.
+	// Delay, if set, returns the delay after a failed attempt in place of Initial, Max and
+	// Jitter. Attempt d.Attempt has failed with err. Delay may be called from several goroutines.
+	// If it panics, the delay is one second.
 	Delay func(d *Delivery, err error) time.Duration
 
-	// Rules change the retry after errors of a class. A class has at most one rule.
+	// Rules change the retries for classes of errors. There is at most one rule for each class.
 	Rules []RetryRule
 }
 
-// A RetryRule changes a [Retry]. A rule of Retry.Rules is for the errors of a class. The
-// rule Event.Retry is for one event. If both rules set a field, the rule of Retry.Rules
-// decides. A zero field changes nothing.
+// A RetryRule changes a [Retry]: in Retry.Rules for the errors of a class, and in Event.Retry for
+// one event. If both set a field, the one in Retry.Rules wins. A zero field changes nothing.
 type RetryRule struct {
-	// Class is the name of one of Options.ErrorClasses, or "panic" or "timeout". It must
-	// be empty in Event.Retry.
+	// Class is the name of one of Options.ErrorClasses, or "panic" or "timeout". It must be empty
+	// in Event.Retry.
 	Class string
 
-	// MaxAttempts is like Retry.MaxAttempts, and counts failures of all classes; 1: no second
-	// attempt. The reason in the dead letter is ReasonExhausted. Delivery.MaxAttempts and LastAttempt do not know the rule of a class, because the
-	// error is not known before the run.
+	// MaxAttempts is like Retry.MaxAttempts. It counts failures of all classes; 1 means no retry.
+	// The reason in the dead letter is ReasonExhausted. Delivery.MaxAttempts and LastAttempt do
+	// not reflect the rule of a class, because the error is not known before the run.
 	MaxAttempts int
 
-	Initial, Max time.Duration // like Retry.Initial and Retry.Max, with Retry.Jitter; if one is set, Retry.Delay is not called
+	// Initial and Max are like those of Retry, and are subject to Retry.Jitter. If one of them is
+	// set, Retry.Delay is not called.
+	Initial, Max time.Duration
 
-	// Discard discards the event after its last attempt, instead of storing a dead letter.
-	// Nevertheless, after an error marked by Permanent the event goes to the dead-letter
-	// topic. For a discarded event OnDeadLetter is not called, and FailAll does nothing.
+	// Discard discards the event after its last attempt instead of storing a dead letter.
+	// OnDeadLetter is then not called, and FailAll has no effect. An error marked by Permanent
+	// still sends the event to the dead-letter topic.
 	Discard bool
 }
 
-// An ErrorClass gives a name to some errors of handlers. RetryRule.Class and
-// DeadLetter.ErrorClass contain the name.
+// An ErrorClass names some of the errors that handlers return. RetryRule.Class and
+// DeadLetter.ErrorClass hold the name.
 type ErrorClass struct {
 	Name string
-	Is   func(error) bool // such as: errors.Is(err, ErrCardDeclined)
+	Is   func(error) bool // for example, errors.Is(err, ErrCardDeclined)
 }
 
 func (r Retry) withDefaults() Retry {
@@ -83,13 +84,13 @@ func (r Retry) withDefaults() Retry {
 func (r Retry) check() error {
 	switch {
 	case r.MaxAttempts < -1:
-		return &FieldError{Field: "SubscribeOptions.Retry.MaxAttempts", Reason: "is below -1"}
+		return &FieldError{Field: "SubscribeOptions.Retry.MaxAttempts", Reason: "is less than -1"}
 	case r.Initial < 0:
 		return &FieldError{Field: "SubscribeOptions.Retry.Initial", Reason: "is negative"}
 	case r.Max < r.Initial:
 		return &FieldError{Field: "SubscribeOptions.Retry.Max", Reason: fmt.Sprintf("is %v, less than Initial, %v", r.Max, r.Initial)}
 	case r.Jitter > 1:
-		return &FieldError{Field: "SubscribeOptions.Retry.Jitter", Reason: "is more than 1"}
+		return &FieldError{Field: "SubscribeOptions.Retry.Jitter", Reason: "is greater than 1"}
 	}
 	for i, rule := range r.Rules {
 		field := fmt.Sprintf("SubscribeOptions.Retry.Rules[%d]", i)
@@ -97,7 +98,7 @@ func (r Retry) check() error {
 			return &FieldError{Field: field + ".Class", Reason: "is empty"}
 		}
 		if slices.ContainsFunc(r.Rules[:i], func(other RetryRule) bool { return other.Class == rule.Class }) {
-			return &FieldError{Field: field + ".Class", Reason: "is " + rule.Class + ", which has a rule already"}
+			return &FieldError{Field: field + ".Class", Reason: "is " + rule.Class + ", which already has a rule"}
 		}
 		if err := rule.check(field); err != nil {
 			return err
@@ -109,7 +110,7 @@ func (r Retry) check() error {
 func (r *RetryRule) check(field string) error {
 	switch {
 	case r.MaxAttempts < -1:
-		return &FieldError{Field: field + ".MaxAttempts", Reason: "is below -1"}
+		return &FieldError{Field: field + ".MaxAttempts", Reason: "is less than -1"}
 	case r.Initial < 0:
 		return &FieldError{Field: field + ".Initial", Reason: "is negative"}
 	case r.Max < 0 || r.Max > 0 && r.Max < r.Initial:
@@ -118,7 +119,7 @@ func (r *RetryRule) check(field string) error {
 	return nil
 }
 
-// checkRules refuses rules of unknown classes.
+// checkRules refuses rules for unknown classes.
 func (r Retry) checkRules(classes []ErrorClass) error {
 	for i, rule := range r.Rules {
 		known := slices.Contains(knownClasses, rule.Class) ||
@@ -126,17 +127,17 @@ func (r Retry) checkRules(classes []ErrorClass) error {
 		if !known {
 			return &FieldError{
 				Field:  fmt.Sprintf("SubscribeOptions.Retry.Rules[%d].Class", i),
-				Reason: "is " + rule.Class + ", which is none of Options.ErrorClasses",
+				Reason: "is " + rule.Class + ", which is not one of Options.ErrorClasses",
 			}
 		}
 	}
 	return nil
 }
 
-// knownClasses are the names that RetryRule.Class may have without an ErrorClass.
+// knownClasses are the classes that exist without an ErrorClass.
 var knownClasses = []string{"panic", "timeout"}
 
-// checkClasses returns an error that says why New refuses classes.
+// checkClasses returns the error with which New refuses classes, or nil.
 func checkClasses(classes []ErrorClass) error {
 	for i, c := range classes {
 		field := fmt.Sprintf("Options.ErrorClasses[%d]", i)
@@ -144,7 +145,7 @@ func checkClasses(classes []ErrorClass) error {
 		case c.Name == "" || slices.Contains(knownClasses, c.Name):
 			return &FieldError{Field: field + ".Name", Reason: fmt.Sprintf("is %q", c.Name)}
 		case slices.ContainsFunc(classes[:i], func(other ErrorClass) bool { return other.Name == c.Name }):
-			return &FieldError{Field: field + ".Name", Reason: "is " + c.Name + ", which is there already"}
+			return &FieldError{Field: field + ".Name", Reason: "is " + c.Name + ", which is already defined"}
 		case c.Is == nil:
 			return &FieldError{Field: field + ".Is", Reason: "is nil"}
 		}
@@ -155,8 +156,8 @@ func checkClasses(classes []ErrorClass) error {
 	return nil
 }
 
-// classOf returns the name of the first of classes that matches err. If none matches, it
-// returns the engine's name for err, see [Options].ErrorClasses.
+// classOf returns the name of the first class that matches err, or the engine's name for err if
+// none does, see [Options].ErrorClasses.
 func classOf(err error, classes []ErrorClass) string {
 	for _, c := range classes {
 		if c.Is(err) {
@@ -174,7 +175,7 @@ func (r Retry) policy(group string, classes []ErrorClass) engine.Policy {
 		Class:       func(err error) string { return classOf(err, classes) },
 		OwnAttempts: func(h *engine.Hold) (int, bool) {
 			own := delivery(group, h).Retry
-			return max(r.with(orNone(own)).MaxAttempts, 0), own != nil
+			return max(r.with(ruleOrZero(own)).MaxAttempts, 0), own != nil
 		},
 	}
 	for _, rule := range r.Rules {
@@ -186,7 +187,7 @@ func (r Retry) policy(group string, classes []ErrorClass) engine.Policy {
 	}
 	p.Plan = func(h *engine.Hold, err error, plan *engine.Plan) {
 		d := delivery(group, h)
-		own := orNone(d.Retry)
+		own := ruleOrZero(d.Retry)
 		now := r.with(own)
 		d.MaxAttempts = max(now.MaxAttempts, 0)
 		plan.MaxAttempts, plan.Discard = d.MaxAttempts, own.Discard
@@ -200,7 +201,7 @@ func (r Retry) policy(group string, classes []ErrorClass) engine.Policy {
 	return p
 }
 
-// ruleOf returns the rule of Rules for a class of errors; the zero rule if there is none.
+// ruleOf returns the rule for a class of errors, or the zero rule.
 func (r Retry) ruleOf(class string) RetryRule {
 	if i := slices.IndexFunc(r.Rules, func(rule RetryRule) bool { return rule.Class == class }); i >= 0 {
 		return r.Rules[i]
@@ -208,7 +209,7 @@ func (r Retry) ruleOf(class string) RetryRule {
 	return RetryRule{}
 }
 
-// with returns r with the changes that rule makes.
+// with returns r as changed by rule.
 func (r Retry) with(rule RetryRule) Retry {
 	if rule.MaxAttempts != 0 {
 		r.MaxAttempts = rule.MaxAttempts
@@ -220,7 +221,7 @@ func (r Retry) with(rule RetryRule) Retry {
 	return r
 }
 
-// after returns the delay before the retry of d, whose attempt has failed with err.
+// after returns the delay before the next attempt of d, whose last attempt has failed with err.
 func (r Retry) after(d *Delivery, err error) time.Duration {
 	if r.Delay != nil {
 		return max(r.Delay(d, err), 0)
@@ -228,8 +229,7 @@ func (r Retry) after(d *Delivery, err error) time.Duration {
 	return r.exponential(d.Attempt)
 }
 
-// exponential returns the delay after a failed attempt, computed from Initial, Max and
-// Jitter.
+// exponential returns the delay after a failed attempt by Initial, Max and Jitter.
 func (r Retry) exponential(attempt int) time.Duration {
 	d := float64(r.Initial) * math.Pow(2, float64(max(attempt, 1)-1))
 	d = min(d, float64(r.Max))
@@ -242,20 +242,20 @@ func (r Retry) exponential(attempt int) time.Duration {
 	return time.Duration(d)
 }
 
-// checkOwn returns an error that says why Publish refuses r as Event.Retry, or nil.
+// checkOwn returns the error with which Publish refuses r as Event.Retry, or nil.
 func (r *RetryRule) checkOwn() error {
 	switch {
 	case r == nil:
 		return nil
 	case r.Class != "":
-		return &FieldError{Field: "Retry.Class", Reason: "is set, but the rule is for every error of the event"}
+		return &FieldError{Field: "Retry.Class", Reason: "is set, but the rule applies to every error of the event"}
 	}
 	return r.check("Retry")
 }
 
-// leastAttempts returns the least of the MaxAttempts above 1 in rules; 0: there is none. From
-// this attempt on one more failure may be the last of an event, so an event is then handled
-// in a batch of its own.
+// leastAttempts returns the smallest MaxAttempts above 1 in rules, or 0 if there is none. From
+// this attempt on, another failure may be the last one of an event, which is therefore handled in
+// a batch of its own.
 func leastAttempts(rules []RetryRule) (least int) {
 	for _, r := range rules {
 		if r.MaxAttempts > 1 && (least == 0 || r.MaxAttempts < least) {
@@ -265,14 +265,14 @@ func leastAttempts(rules []RetryRule) (least int) {
 	return least
 }
 
-func orNone(r *RetryRule) RetryRule {
+func ruleOrZero(r *RetryRule) RetryRule {
 	if r == nil {
 		return RetryRule{}
 	}
 	return *r
 }
 
-// text returns r as the header that stores it, such as "attempts=5 initial=1s discard=true".
+// text returns r as the value of its header, such as "attempts=5 initial=1s discard=true".
 func (r *RetryRule) text() string {
 	var parts []string
 	add := func(name string, value any, set bool) {
@@ -287,9 +287,9 @@ func (r *RetryRule) text() string {
 	return strings.Join(parts, " ")
 }
 
-// readRule returns the rule that text, made by [RetryRule].text, describes. It ignores
-// parts that it does not know or cannot read, and returns nil for a contradictory rule. So
-// an event is never refused for its rule.
+// readRule returns the rule that [RetryRule].text has written. It ignores what it cannot read,
+// and returns nil for a contradictory rule, so that an event is never refused because of its
+// rule.
 func readRule(text string) *RetryRule {
 	r := &RetryRule{}
 	for part := range strings.FieldsSeq(text) {
@@ -311,8 +311,7 @@ func readRule(text string) *RetryRule {
 	return r
 }
 
-// parse sets field to the value that read returns for text. If read fails, field is
-// unchanged.
+// parse sets field to what read returns for text, unless read fails.
 func parse[T any](field *T, text string, read func(string) (T, error)) {
 	if v, err := read(text); err == nil {
 		*field = v

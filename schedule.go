@@ -15,32 +15,38 @@ import (
 	"github.com/seed41896749/eventbus/internal/later"
 )
 
-// A Scheduler publishes events at a later time.
+// A Scheduler publishes events at a later time. A [Bus] is one.
 type Scheduler interface {
+	// PublishAt publishes events at a time, see [Bus.PublishAt].
 	PublishAt(ctx context.Context, topic string, at time.Time, events ...*Event) error
+	// PublishIn publishes events after a duration, see [Bus.PublishIn].
 	PublishIn(ctx context.Context, topic string, in time.Duration, events ...*Event) error
 }
 
 var _ Scheduler = (*Bus)(nil)
 
-// PublishAt stores events that are published in topic at a later time, any time ahead. It
+// PublishAt schedules events to be published in topic at a later time, however far ahead. It
 // returns when they are stored as durably as Publish stores events, in a topic named
 // topic+".later". If at is zero or has passed, PublishAt publishes the events now.
 //
-// No event is published before the time at, by the broker's clock; backends without a clock
-// use the clocks of the processes. A process with a subscription to the topic publishes the
-// event, whichever is first, and "eventbus schedule run" does so without one. Usually the
-// event is a few milliseconds late. While nothing is scheduled, other processes look every
-// five seconds, so the first event is up to five seconds late if it is due sooner. If no such process runs, or the topic is full, events wait; later they are
-// published in the order of their times, and so events of one key have this order. While they
-// wait for a failure, Observer.Failed tells of it, with the scope observer.Schedule.
+// No event is published before the time at, by the broker's clock. (Backends without a clock use
+// those of the processes.) Any process with a subscription to the topic publishes the event,
+// whichever comes first; without a subscription, run "eventbus schedule run" or
+// [Bus.RunSchedule]. Usually the event is a few milliseconds late. While nothing is scheduled,
+// the other processes look only every five seconds, so the first event may be up to five seconds
+// late if it is due sooner than that.
+//
+// If no such process is running, or the topic is full, events wait. They are published later in
+// the order of their times, so the events of a key keep this order. While a failure holds them
+// up, Observer.Failed reports it with the scope observer.Schedule.
 //
 // An event with the ID of a scheduled event replaces it. TTL and Retry count from the time at
-// which the event is published. A crash while events are published stores none twice, if the
-// backend remembers IDs and another process goes on within Limits.OnceWindow.
+// which the event is published. If a process crashes while it publishes events, none is stored
+// twice, provided that the backend remembers IDs and another process continues within
+// Limits.OnceWindow.
 //
-// The backend needs the verbs Reader and Remover. Otherwise the error matches
-// errors.ErrUnsupported. The name of the topic has at most 188 bytes.
+// The backend must implement Reader and Remover; otherwise the error matches
+// errors.ErrUnsupported. The name of the topic can have at most 188 bytes.
 func (b *Bus) PublishAt(ctx context.Context, topic string, at time.Time, events ...*Event) error {
 	if at.IsZero() || len(events) == 0 {
 		return b.Publish(ctx, topic, events...)
@@ -54,17 +60,16 @@ func (b *Bus) PublishAt(ctx context.Context, topic string, at time.Time, events 
 	if !at.After(time.Now()) {
 		now, err := b.later.Now(ctx, topic)
 		if err != nil {
-			return fmt.Errorf("eventbus: publish in %s at a time: %w", topic, err)
+			return fmt.Errorf("eventbus: publish in %s at a later time: %w", topic, err)
 		}
 		if !at.After(now) {
 			return b.Publish(ctx, topic, events...)
 		}
 	}
-	return publishLater(ctx, b, topic, when{due: at}, events)
+	return publishLater(ctx, b, topic, publishTime{due: at}, events)
 }
 
-// PublishIn is like [Bus.PublishAt], with the time that is the duration in after the present
-// time of the broker.
+// PublishIn is like [Bus.PublishAt] for the time that is in from now, by the broker's clock.
 func (b *Bus) PublishIn(ctx context.Context, topic string, in time.Duration, events ...*Event) error {
 	if in <= 0 || len(events) == 0 {
 		return b.Publish(ctx, topic, events...)
@@ -76,10 +81,10 @@ func (b *Bus) PublishIn(ctx context.Context, topic string, in time.Duration, eve
 	if err != nil {
 		return fmt.Errorf("eventbus: publish in %s in %v: %w", topic, in, err)
 	}
-	return publishLater(ctx, b, topic, when{due: now.Add(in)}, events)
+	return publishLater(ctx, b, topic, publishTime{due: now.Add(in)}, events)
 }
 
-// A ScheduledEvent is an event that will be published.
+// A ScheduledEvent is an event that has yet to be published.
 type ScheduledEvent struct {
 	Event
 	At        time.Time // when it is due
@@ -111,13 +116,12 @@ func (b *Bus) Scheduled(ctx context.Context, topic string) iter.Seq2[ScheduledEv
 	}
 }
 
-// CancelScheduled cancels scheduled events of topic by their IDs. It returns for each ID
-// whether the event will certainly never be published. It returns false for an event that is
-// published or about to be, and for an ID that no scheduled event has. After an error the
-// outcome is unknown.
+// CancelScheduled cancels scheduled events of topic by their IDs. It returns for each ID whether
+// its event will certainly never be published: false means that the event is published or about
+// to be, or that no scheduled event has this ID. After an error the outcome is unknown.
 //
-// The first call for a topic reads all of its scheduled events, and the following calls read
-// the new ones. A call after a minute without one reads all again.
+// The first call for a topic reads all of its scheduled events, and later calls read only the new
+// ones. After a minute without a call, the next one reads all of them again.
 func (b *Bus) CancelScheduled(ctx context.Context, topic string, ids ...string) ([]bool, error) {
 	if err := checkSchedule(b, topic); err != nil {
 		return make([]bool, len(ids)), err
@@ -130,8 +134,8 @@ func (b *Bus) CancelScheduled(ctx context.Context, topic string, ids ...string) 
 }
 
 // RunSchedule publishes the scheduled events of topic when they are due, until ctx ends or the
-// bus is shut down. A program without a subscription to the topic calls it; each subscription
-// does the same.
+// bus is shut down. Every subscription to the topic does this by itself, so only a program
+// without one needs to call it.
 func (b *Bus) RunSchedule(ctx context.Context, topic string) error {
 	if err := checkSchedule(b, topic); err != nil {
 		return err
@@ -142,7 +146,7 @@ func (b *Bus) RunSchedule(ctx context.Context, topic string) error {
 	return nil
 }
 
-// checkSchedule returns an error that says why events of topic cannot be scheduled, or nil.
+// checkSchedule returns an error if events of topic cannot be scheduled.
 func checkSchedule(b *Bus, topic string) error {
 	if err := checkTopic(topic); err != nil {
 		return err
@@ -157,13 +161,13 @@ func checkSchedule(b *Bus, topic string) error {
 	return nil
 }
 
-// when says when events are published. The zero value means now.
-type when struct {
-	due   time.Time                                           // not zero: at this time
-	entry func(ctx context.Context, m *backend.Message) error // not nil: the only event is the event of a recurring entry, which entry stores
+// A publishTime says when events are published. The zero value means now.
+type publishTime struct {
+	due   time.Time                                           // if not zero, at this time
+	entry func(ctx context.Context, m *backend.Message) error // if not nil, the only event belongs to a recurring entry, which entry stores
 }
 
-func publishLater(ctx context.Context, b *Bus, topic string, w when, events []*Event) error {
+func publishLater(ctx context.Context, b *Bus, topic string, w publishTime, events []*Event) error {
 	var err error
 	if b.publish == nil {
 		err = b.store(ctx, topic, events, nil, w)
@@ -174,51 +178,51 @@ func publishLater(ctx context.Context, b *Bus, topic string, w when, events []*E
 	return err
 }
 
-// schedule turns the messages of events into records of events that are due at a time.
+// schedule turns the messages of events into records of events that are due later.
 func (s *encoder) schedule(due time.Time, events []*Event) {
 	for i, m := range s.pointers {
 		later.Schedule(m, due, events[i].TTL)
 	}
 }
 
-// A Recurring is an entry that publishes an event again and again.
+// A Recurring is an entry in the broker that publishes an event again and again.
 type Recurring struct {
 	ID    string // names the entry within its topic; at most 480 bytes
 	Topic string
 
-	// Every is the time between two events, at least a second. The first event comes one
-	// Every after Recur has stored the entry. Either Every or Cron is set.
+	// Every is the time between two events, at least a second. The first event comes one Every
+	// after Recur has stored the entry. Set either Every or Cron.
 	Every time.Duration
 
-	// Cron has the times of the events, in the five fields of cron or a descriptor such as
-	// "@daily". Times that a change to daylight saving time skips are one hour later, and
-	// times that come twice count once.
+	// Cron gives the times of the events, in the five fields of cron or as a descriptor such as
+	// "@daily". Times that a change to daylight saving time skips come one hour later, and times
+	// that occur twice count once.
 	Cron string
 
 	// Zone is the time zone of Cron, such as "Europe/Berlin". Default UTC.
 	Zone string
 
-	// Missed says which events are published that no process could publish in time, because
-	// none ran or the topic was full. Default FireOnce.
+	// Missed says what happens to events that no process could publish in time, because none was
+	// running or the topic was full. Default FireOnce.
 	Missed Missed
 
-	// MaxMissed bounds the events of FireAll: the latest ones are published. Default 1,000.
+	// MaxMissed limits the events of FireAll to the latest ones. Default 1,000.
 	MaxMissed int
 
-	// Event is copied for each time. The copy has the ID ID+"/"+time, with the time in the
-	// form of RFC 3339 in UTC, and this time as Time.
+	// Event is copied for each time. The copy has this time as its Time, and as its ID the
+	// entry's ID, "/" and the time in RFC 3339 and UTC.
 	Event Event
 }
 
-// Missed says what happens with the events of a recurring entry that are late. An event counts
-// as missed if the following one is due too.
+// Missed says what happens to the events of a recurring entry that are late. An event counts as
+// missed once the next one is due too.
 type Missed string
 
 // The values of Recurring.Missed.
 const (
-	FireOnce Missed = "once" // one event is published for all missed ones
-	FireNone Missed = "none" // none
-	FireAll  Missed = "all"  // all, at most MaxMissed
+	FireOnce Missed = "once" // publish one event for all missed ones
+	FireNone Missed = "none" // publish none of them
+	FireAll  Missed = "all"  // publish all of them, at most MaxMissed
 )
 
 const (
@@ -226,14 +230,14 @@ const (
 	defaultMaxMissed = 1000
 )
 
-// Recur stores a recurring entry in the topic r.Topic, or replaces the entry of the same ID.
-// An equal entry stays as it is, so that each process can call Recur at its start. A paused
-// entry stays paused.
+// Recur stores a recurring entry in the topic r.Topic, or replaces the entry with the same ID. An
+// equal entry stays as it is, so every process can call Recur when it starts. A paused entry
+// stays paused.
 //
-// The events of the entry are scheduled one after another, as by [Bus.PublishAt], and with
-// the same promises. Exactly one event is published for each time, by the broker's clock, with
-// any number of processes. No leader is elected: the log of the topic decides which event
-// is published.
+// The events of the entry are scheduled one after another, as by [Bus.PublishAt] and with the
+// same guarantees. However many processes are running, exactly one event is published for each
+// time, by the broker's clock. No leader is elected: the log of the topic decides which event is
+// published.
 func (b *Bus) Recur(ctx context.Context, r Recurring) error {
 	if err := r.Check(); err != nil {
 		return err
@@ -248,7 +252,7 @@ func (b *Bus) Recur(ctx context.Context, r Recurring) error {
 	}
 	e := r.Event
 	e.ID = r.ID
-	w := when{entry: func(ctx context.Context, m *backend.Message) error {
+	w := publishTime{entry: func(ctx context.Context, m *backend.Message) error {
 		return b.later.Enter(ctx, m, r.ID, p, e.TTL)
 	}}
 	return publishLater(ctx, b, r.Topic, w, []*Event{&e})
@@ -262,8 +266,8 @@ func (r *Recurring) plan() later.Plan {
 	return p
 }
 
-// Check returns the *FieldError with which Recur would refuse r, or nil. It does not check
-// the name of the topic.
+// Check returns the *FieldError with which Recur would refuse r, or nil. It does not check the
+// name of the topic.
 func (r *Recurring) Check() error {
 	field := func(name, reason string) error { return &FieldError{Field: "Recurring." + name, Reason: reason} }
 	p := r.plan()
@@ -281,7 +285,7 @@ func (r *Recurring) Check() error {
 	case r.MaxMissed < 0:
 		return field("MaxMissed", "is negative")
 	case r.Event.Once != "":
-		return field("Event.Once", "is set, but each event has a text of its own")
+		return field("Event.Once", "is set, but each event gets a text of its own")
 	}
 	if _, err := r.digest(); err != nil {
 		return err
@@ -289,8 +293,9 @@ func (r *Recurring) Check() error {
 	return checkText("Recurring.ID", r.ID)
 }
 
-// digest returns a digest of the event as the program gave it. A PublishMiddleware may change
-// the event into something else each time, such as a ciphertext.
+// digest returns a digest of the event as the program gave it, so that Recur recognizes an equal
+// entry. Digests of the stored event would not do: a PublishMiddleware may produce a different
+// one each time, such as a ciphertext.
 func (r *Recurring) digest() (string, error) {
 	e := r.Event
 	e.ID, e.Time = r.ID, time.Unix(0, 0)
@@ -311,8 +316,8 @@ func (r *Recurring) digest() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// EndRecurring ends the recurring entries of topic with these IDs, and reports for each
-// whether there was one. An event of an entry that is not due yet is never published.
+// EndRecurring ends the recurring entries of topic with these IDs, and reports for each whether
+// there was one. An event of the entry that is not due yet is never published.
 func (b *Bus) EndRecurring(ctx context.Context, topic string, ids ...string) ([]bool, error) {
 	if err := checkSchedule(b, topic); err != nil {
 		return make([]bool, len(ids)), err
@@ -326,8 +331,8 @@ func (b *Bus) EndRecurring(ctx context.Context, topic string, ids ...string) ([]
 }
 
 // PauseRecurring pauses or resumes the recurring entry of topic with this ID. A paused entry
-// publishes nothing. After it is resumed, it publishes no event for the time of its pause. If
-// there is no such entry, the error matches ErrGone.
+// publishes nothing, and after it resumes it does not make up for the time of its pause. If there
+// is no such entry, the error matches [backend.ErrGone].
 func (b *Bus) PauseRecurring(ctx context.Context, topic, id string, paused bool) error {
 	if err := checkSchedule(b, topic); err != nil {
 		return err

@@ -14,43 +14,44 @@ import (
 	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
-// TopicOptions are the settings of one topic. The broker stores them, so they hold for every
-// process. The first process that states settings for a topic sets them. If a later process
-// states others, its observer gets a notice with both, and the stored settings stay in force.
-// [backend.Declare] with Replace, and "eventbus topics set", change them.
+// TopicOptions are the settings of one topic. The broker stores them, so that they apply to every
+// process. The first process to state settings for a topic sets them. If a later process states
+// other settings, those that are stored stay in force, and the observer of that process gets a
+// notice with both. To change them, use [backend.Declare] with Replace, or the command "eventbus
+// topics set".
 type TopicOptions struct {
-	// Keep is how long an event stays after it was published, even if every group has settled
-	// it. New groups and groups that are reset get it. Default 0: the broker may forget an
-	// event as soon as every group has settled it. An event that a group has not settled stays
-	// in any case.
+	// Keep is how long an event stays after it was published, even if every group has settled it,
+	// so that new groups and groups that are reset get it. An event that some group has not
+	// settled stays in any case. Default 0: the broker may remove an event as soon as every group
+	// has settled it.
 	Keep time.Duration
 
-	// MaxMessages and MaxBytes bound the events of the topic, kept ones included. To make
-	// room, settled events go first, the oldest before the others. Publish then fails with
-	// ErrFull. Default: the bounds of the backend.
+	// MaxMessages and MaxBytes limit the events in the topic, including kept ones. When a limit
+	// is reached, the oldest settled events are removed to make room; if that is not enough,
+	// Publish fails with ErrFull. Default: the limits of the backend.
 	MaxMessages int64
 	MaxBytes    int64
 
-	// Groups are to exist before their first members subscribe, so that the topic has the events
-	// for them from now on. A new one begins with the oldest event.
+	// Groups are created ahead of their first members, so that the topic keeps events for them
+	// from now on. A new group begins with the oldest event.
 	Groups []string
 
-	// Partitions divides the topic into so many partitions, so that all events of a key are
-	// handled in order in the whole group, and not only in each member: see
-	// [Subscription.Partitions]. Every program that uses the topic states the same number. The
-	// broker stores it, and a program with another number gets a *PartitionsError. At most
-	// 1,024. MaxMessages and MaxBytes bound each partition. Default: no partitions.
+	// Partitions divides the topic into this number of partitions, at most 1,024. The events of a
+	// key are then handled in order across the whole group rather than within each member only,
+	// see [Subscription.Partitions]. Every program that uses the topic must state the same
+	// number: the broker stores it, and a program with another number gets a *PartitionsError.
+	// MaxMessages and MaxBytes apply to each partition. Default: no partitions.
 	Partitions int
 }
 
-// Declare makes the topics and the group of a subscription before the first Subscribe, and changes
-// nothing that exists. So the group gets each event that is published after Declare has returned,
-// also with StartLatest. Declare stores the settings of Options.Topics, and declares the
-// dead-letter topic. ctx bounds the call.
+// Declare creates the topics and the group of a subscription ahead of the first Subscribe, so
+// that the group gets every event published after Declare has returned, even with StartLatest. It
+// changes nothing that exists. Declare also stores the settings in Options.Topics and declares
+// the dead-letter topic. ctx bounds the call.
 //
-// Declare refuses o as Subscribe does, with the same errors. A pattern has no topic of its own, so
-// Declare makes nothing for it. With EachInstance Declare makes no group, because the group of an
-// instance begins with its Subscribe.
+// Declare refuses o as Subscribe does, with the same errors. For a pattern it creates nothing,
+// because a pattern has no topic of its own. With EachInstance it creates no group, because the
+// group of an instance begins with its Subscribe.
 func (b *Bus) Declare(ctx context.Context, topic string, o SubscribeOptions) error {
 	m := member{topic: topic, o: o}
 	c, err := m.config(b)
@@ -63,16 +64,16 @@ func (b *Bus) Declare(ctx context.Context, topic string, o SubscribeOptions) err
 	return nil
 }
 
-// A PartitionsError says that a program states another number of partitions of a topic,
-// TopicOptions.Partitions, than the broker has stored.
+// A PartitionsError reports that the program states another number of partitions for a topic
+// (TopicOptions.Partitions) than the broker has stored.
 type PartitionsError = partition.NumberError
 
-// PartitionOf returns the partition of a key in a topic with n partitions: the FNV-1a hash of 32
-// bits of the key, modulo n. It panics if n is less than 1.
+// PartitionOf returns the partition of a key in a topic with n partitions: the 32-bit FNV-1a hash
+// of the key, modulo n. It panics if n is less than 1.
 func PartitionOf(key string, n int) int { return partition.Of(key, n) }
 
-// PartitionTopics returns the names of the topics that are the partitions of topic. A program reads
-// and publishes topic; commands of the operator take these names.
+// PartitionTopics returns the names of the topics that hold the n partitions of topic. Operators
+// pass these names to commands; programs publish and subscribe to topic itself.
 func PartitionTopics(topic string, n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -81,12 +82,12 @@ func PartitionTopics(topic string, n int) []string {
 	return names
 }
 
-// settings returns the settings that the broker stores for a topic, or for each of its partitions.
+// settings returns what the broker stores for the topic, or for each of its partitions.
 func (o TopicOptions) settings() backend.TopicSettings {
 	return backend.TopicSettings{Keep: o.Keep, MaxMessages: o.MaxMessages, MaxBytes: o.MaxBytes}
 }
 
-// topics returns o.Topics for the engine.
+// topics returns o.Topics in the form that the engine takes.
 func (o Options) topics() map[string]engine.Topic {
 	all := make(map[string]engine.Topic, len(o.Topics))
 	for topic, t := range o.Topics {
@@ -97,7 +98,7 @@ func (o Options) topics() map[string]engine.Topic {
 	return all
 }
 
-// checkTopics returns an error if the backend does not support a setting.
+// checkTopics returns an error if a setting is invalid or the backend does not support it.
 func (o Options) checkTopics(l backend.Limits) error {
 	for _, topic := range slices.Sorted(maps.Keys(o.Topics)) {
 		const field = "Options.Topics"
@@ -120,7 +121,7 @@ func (o Options) checkTopics(l backend.Limits) error {
 	return nil
 }
 
-// partitions returns the numbers of partitions of o.Topics, for the engine.
+// partitions returns the number of partitions of each topic of o.Topics that has some.
 func (o Options) partitions() map[string]int {
 	all := map[string]int{}
 	for topic, settings := range o.Topics {
@@ -148,21 +149,21 @@ func (o Options) checkPartitions(b backend.Backend) error {
 		case errors.Is(err, errors.ErrUnsupported):
 			return bad("is set, but "+err.Error(), errors.ErrUnsupported)
 		case err != nil:
-			return bad("needs a shorter name of the topic, because their topics have longer names: "+err.Error(), nil)
+			return bad("need a shorter topic name, because the topics of partitions have longer ones: "+err.Error(), nil)
 		}
 	}
 	return nil
 }
 
-// partitionsOf returns the number of partitions of the topic of a subscription; 0: it has none.
-// A topic with partitions is the only one of its subscription.
+// partitionsOf returns the number of partitions of the topic of a subscription, or 0 if it has
+// none. A topic with partitions must be the only one of its subscription.
 func (o Options) partitionsOf(all topics, s SubscribeOptions) (n int, err error) {
 	for topic, settings := range o.Topics {
 		if settings.Partitions == 0 || !slices.ContainsFunc(all, func(t string) bool { return pattern.Match(t, topic) }) {
 			continue
 		}
 		if all.many() {
-			return 0, &FieldError{Field: s.topicField(), Reason: topic + " has partitions, so that it needs a subscription of its own"}
+			return 0, &FieldError{Field: s.topicField(), Reason: topic + " has partitions, so it needs a subscription of its own"}
 		}
 		n = settings.Partitions
 	}

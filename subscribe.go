@@ -18,41 +18,49 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Subscriber subscribes handlers to topics.
+// A Subscriber subscribes handlers to topics. A [Bus] is one.
 type Subscriber interface {
-	// Subscribe makes h a member of the group o.Group of topic.
+	// Subscribe makes h a member of the group o.Group of topic, see [Bus.Subscribe].
 	Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error)
 }
 
-// A ManualSubscriber is a [Subscriber] for programs that settle events themselves.
+// A ManualSubscriber subscribes handlers for programs that settle events themselves. A [Bus] is
+// one.
 type ManualSubscriber interface {
 	// SubscribeManual is like Subscribe, but the program settles each [ManualDelivery].
 	SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error)
 }
 
-// Subscribe makes h a member of the group o.Group. Each event of topic is delivered to one
-// member of each group. Subscribe returns when the group exists, so a group with
-// StartLatest gets the next event published. ctx bounds the call. The contexts of handlers
-// have its values, but do not end with it. Subscribe itself does not retry, but a running
-// subscription retries after temporary failures. If the backend can declare topics,
-// Subscribe declares the dead-letter topic, and fails if this program may not write to it.
+// Subscribe makes h a member of the group o.Group. Each group gets every event of topic, and
+// delivers it to one of its members.
 //
-// A subscription may have many topics: topic is a pattern, or empty with several names and
-// patterns in o.Topics. In a pattern the part "*" matches one part of a name, and a last part ">"
-// one or more: "orders.*" matches "orders.eu", and "orders.>" also "orders.eu.north". A wildcard
-// matches no part "dlq", "later", "lifecycle", "replies" or "partitions" that the bus has appended to a name, but a
-// pattern may name them. Delivery.Topic says which topic an event came from. The handlers and all limits
-// of o are shared by the topics. Each topic has its own order and dead-letter topic. A topic that
-// fails does not hold up the others.
+// Subscribe returns when the group exists, so a group with StartLatest gets the next event that
+// is published. ctx bounds the call; the contexts of handlers have its values, but do not end
+// with it. Subscribe does not retry if the broker fails, but a running subscription recovers from
+// temporary failures by itself. If the backend can declare topics, Subscribe declares the
+// dead-letter topic, and fails if this program may not write to it.
 //
-// Subscribe attaches to the topics that exist. A topic that appears later is found within two
-// seconds, with its first event, also with StartLatest. A topic of a pattern that is deleted
-// leaves the subscription, and the observer's hook Noticed tells of it. If the backend is no
-// backend.Admin, Subscribe refuses patterns with a *FieldError that matches
-// errors.ErrUnsupported. If a topic of a pattern cannot be attached, the subscription is
-// observer.Degraded and tries again. Some backends let a bounded number of topics wait for events
-// at the same time (Limits.Receivers). Then an event may wait about a second in a topic that had
-// no events before it.
+// # Many topics
+//
+// A subscription can read many topics. Pass a pattern as topic, or leave topic empty and list
+// names and patterns in o.Topics. In a pattern, "*" matches one part of a name, and ">" at the
+// end matches one or more: "orders.*" matches "orders.eu", and "orders.>" matches
+// "orders.eu.north" as well. A wildcard never matches the parts "dlq", "later", "lifecycle",
+// "replies" and "partitions" that the bus appends to names, but a pattern may spell them out.
+//
+// The topics share the handlers and all limits of o. Each topic keeps its own order and has its
+// own dead-letter topic, and one that fails does not hold up the others. Delivery.Topic says
+// which topic an event came from.
+//
+// Subscribe attaches to the topics that exist. It finds topics that appear later within two
+// seconds, and delivers them from their first event, even with StartLatest. A topic of a pattern
+// that is deleted leaves the subscription, which the observer's Noticed hook reports. If a topic
+// of a pattern cannot be attached, the subscription is observer.Degraded and keeps trying. If the
+// backend is not a backend.Admin, Subscribe refuses patterns with a *FieldError that matches
+// errors.ErrUnsupported.
+//
+// Some backends let only a limited number of topics wait for events at the same time
+// (Limits.Receivers). On these, an event in a topic that was idle may wait for about a second.
 func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
@@ -64,16 +72,18 @@ func (b *Bus) Subscribe(ctx context.Context, topic string, o SubscribeOptions, h
 	return b.subscribe(ctx, member{topic: topic, o: o, mode: mode, h: h})
 }
 
-// SubscribeManual is like Subscribe for a program that settles events itself.
-// Options.Middleware wraps the call of h. A middleware may replace the context, and may pass
-// on a copy of the Delivery; if it passes on a new one, the event fails without a call of h.
-// SubscribeOptions.Ack must be AckOnSuccess.
+// SubscribeManual is like [Bus.Subscribe] for a program that settles events itself, later and
+// from any goroutine; see [ManualDelivery]. SubscribeOptions.Ack must be AckOnSuccess.
+//
+// Options.Middleware wraps the call of h. A middleware may replace the context and pass on a copy
+// of the Delivery. If it passes on a Delivery of its own making, the event fails without a call
+// of h.
 func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOptions, h ManualHandler) (*Subscription, error) {
 	if h == nil {
 		return nil, &FieldError{Field: "handler", Reason: "is nil"}
 	}
 	if o.Ack != AckOnSuccess {
-		return nil, &FieldError{Field: "SubscribeOptions.Ack", Reason: "is set, but SubscribeManual leaves settling to the program"}
+		return nil, &FieldError{Field: "SubscribeOptions.Ack", Reason: "is set, but with SubscribeManual the program settles events"}
 	}
 	return b.subscribe(ctx, member{topic: topic, o: o, mode: engine.Manual, h: func(ctx context.Context, d *Delivery) error {
 		if d.run == nil {
@@ -83,104 +93,109 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOpti
 	}})
 }
 
-// SubscribeOptions are the settings of a subscription. Group is required; any other zero
-// field means its default.
+// SubscribeOptions configure a subscription. Group is required. Every other zero field means its
+// default.
 type SubscribeOptions struct {
-	Group string // members of one group share its events; each group gets all; see EachInstance
+	Group string // members of one group share its events, and every group gets all of them; see EachInstance
 
-	// Topics are the topics of a subscription with several: names and patterns, see
-	// Bus.Subscribe. The topic given to Subscribe must then be empty.
+	// Topics are the names and patterns of a subscription to many topics, see Bus.Subscribe. The
+	// topic passed to Subscribe must then be empty.
 	Topics []string
 
 	Ack   AckMode // default AckOnSuccess
 	Order Order   // default OrderByKey
-	Start Start   // default StartEarliest, and with EachInstance StartLatest
+	Start Start   // default StartEarliest; with EachInstance, StartLatest
 
-	// Concurrency is the most handlers that run at the same time. Default 1. With
-	// MaxConcurrency it is the least value of this number, with which the subscription begins,
-	// and MaxConcurrency is the greatest one: [Subscription.SetConcurrency] and package scale
-	// change the number between them. Default of MaxConcurrency: Concurrency, so that it is fixed.
+	// Concurrency is the number of handlers that may run at the same time. Default 1.
+	//
+	// If MaxConcurrency is greater, the number can change at run time, by
+	// [Subscription.SetConcurrency] or package scale: it starts at Concurrency, which is also its
+	// minimum, and MaxConcurrency is its maximum. Default of MaxConcurrency: Concurrency, so that
+	// the number is fixed.
 	Concurrency    int
 	MaxConcurrency int
 
-	// MaxRedelivered is the most handlers that run redelivered events
-	// (Delivery.Redelivered) at the same time. The other handlers stay free for new events
-	// during many retries, or after another member has died. It must be less than
-	// Concurrency. A redelivered event beyond the bound waits for the end of another one; if
-	// that takes more than a second, it waits up to ten seconds at a time. Later events of its
-	// key wait too. The wait costs no attempt. Default: no bound.
+	// MaxRedelivered limits how many handlers run redelivered events (Delivery.Redelivered) at
+	// the same time, so that some handlers stay free for new events during many retries or after
+	// another member has died. It must be less than Concurrency. A redelivered event above the
+	// limit waits until another one has finished; if that takes more than a second, it waits in
+	// steps of up to ten seconds. Later events of its key wait too. Waiting does not count as an
+	// attempt. Default: no limit.
 	MaxRedelivered int
 
-	// MaxInFlight is the most events that are held: running, waiting to run, or waiting to
-	// be settled. Default 1,024, or Concurrency if that is more. If many events wait behind
-	// an unfinished event of their key, up to 16 times as many are held besides, so that
-	// other keys go on. MaxBytes bounds the total size of all; one event may exceed it.
-	// Default 64 MiB; negative: no bound.
+	// MaxInFlight limits how many events the subscription holds: running, waiting to run, or
+	// waiting to be settled. Default 1,024, or MaxConcurrency if that is more. If many events
+	// wait behind an unfinished event of their key, the subscription holds up to 16 times as many
+	// in addition, so that other keys can make progress. MaxBytes limits the total size of all
+	// these events; a single event may exceed it. Default 64 MiB; negative: no limit.
 	MaxInFlight int
 	MaxBytes    int64
 
-	// Limiter grants a place for each event before the bus reads the event. MaxInFlight
-	// and MaxBytes apply too. Subscriptions with the same Limiter share its places, and
-	// each keeps a place for every free handler. So a shared limiter.MaxInFlight must be
+	// Limiter grants a slot for each event before the bus reads the event, in addition to
+	// MaxInFlight and MaxBytes. Subscriptions with the same Limiter share its slots, and each of
+	// them keeps one for every idle handler. A shared limiter.MaxInFlight must therefore be
 	// greater than the sum of their Concurrency. Default: none.
 	Limiter limiter.Limiter
 
-	// Lease is how long the backend waits for a silent member before it redelivers the
-	// member's events. The bus extends the leases of all events that it holds. At least
-	// 100 ms; default 30 s. In a topic with partitions it is how long the group waits for a
-	// silent owner, at least 3 s; the leases of events are half of it.
+	// Lease is how long the broker waits for a silent member before it redelivers that member's
+	// events. At least 100 ms; default 30 s. The bus keeps extending the leases of all events that
+	// it holds, so a handler may run for longer than Lease. In a topic with partitions, Lease is
+	// how long the group waits for a silent owner, at least 3 s, and the leases of events are half
+	// as long.
 	Lease time.Duration
 
-	// Timeout bounds one run of the handler; for SubscribeManual, the time until
-	// settlement. Default Options.Timeout, a minute; negative: none. Timeout must be less
-	// than Lease if the backend cannot extend leases.
+	// Timeout bounds one run of the handler. With SubscribeManual it bounds the time until the
+	// event is settled. Default Options.Timeout, which is a minute; negative: no bound. If the
+	// backend cannot extend leases, Timeout must be less than Lease.
 	Timeout time.Duration
 
-	// LeaveTimeouts leaves an event whose run timed out to its lease: from the timeout on the
-	// lease is not extended, and the event is redelivered when it has expired, unless this
-	// attempt was the last one. Later events of its key do not wait for it. Default: a timeout
-	// is an ordinary failure.
+	// LeaveTimeouts leaves an event whose run timed out to its lease. The lease is no longer
+	// extended, and the event is redelivered once it has expired, unless this attempt was the
+	// last. Later events of its key do not wait for it. Default: a timeout is a failure like any
+	// other.
 	LeaveTimeouts bool
 
+	// Retry says how often and when failed events are retried.
 	Retry Retry
 
-	// MaxReceive bounds the size of an event in bytes: payload, ID, key and headers. A
-	// larger event goes to the dead-letter topic without a run. Default 10 MiB; negative: no
-	// bound.
+	// MaxReceive is the size of the largest event that reaches the handler, in bytes of payload,
+	// ID, key and headers. A larger event goes to the dead-letter topic without a run. Default 10
+	// MiB; negative: no limit.
 	MaxReceive int64
 
-	// DeadLetterExpired sends expired events (Event.TTL) to the dead-letter
-	// topic. By default they are discarded. No handler gets them in either case.
+	// DeadLetterExpired sends expired events (Event.TTL) to the dead-letter topic. By default
+	// they are discarded. Either way, no handler gets them.
 	DeadLetterExpired bool
 
-	// DeadLetterOnReceive sends an event that AckOnReceive has acknowledged and whose run
-	// fails to the dead-letter topic. By default it is discarded. While the dead letter cannot
-	// be stored, the bus tries again for the time of a lease, and then discards the event.
-	// Meanwhile the event takes a place of MaxInFlight. It is lost if the process ends before.
+	// DeadLetterOnReceive sends an event to the dead-letter topic if its run fails after
+	// AckOnReceive has acknowledged it. By default such an event is discarded. If the dead letter
+	// cannot be stored, the bus keeps trying for the length of a lease and then discards the
+	// event, which counts toward MaxInFlight meanwhile. The event is lost if the process ends
+	// before the dead letter is stored.
 	DeadLetterOnReceive bool
 
-	// OnFailure says how events after a failed one are handled, with OrderByKey or
-	// OrderTotal. Default Skip.
+	// OnFailure says what happens to the later events of a key or, with OrderTotal, of the topic,
+	// after an event has failed for good. Default Skip.
 	OnFailure OnFailure
 
-	// DeadLetter is the topic for events that fail for good. Default: the name of the
-	// event's topic with ".dlq" appended, and with EachInstance DiscardDeadLetters. If the name of
-	// a topic ends with ".dlq", DeadLetter is required. See DiscardDeadLetters.
+	// DeadLetter is the topic for events that fail for good. See DiscardDeadLetters to have none.
+	// Default: the name of the event's topic with ".dlq" appended, and with EachInstance
+	// DiscardDeadLetters. It is required if the name of a topic itself ends with ".dlq".
 	DeadLetter string
 
-	// OnDeadLetter is called for each event that has failed for good, after the event was
-	// stored in DeadLetter or discarded by DiscardDeadLetters. The call runs on the
-	// goroutine of the observer's hooks, and settlement does not wait for it. If that
-	// goroutine is too slow, calls are dropped and counted, see observer.ErrDropped.
+	// OnDeadLetter is called for each event that has failed for good, after the event was stored
+	// in DeadLetter or discarded because of DiscardDeadLetters. It runs on the goroutine of the
+	// observer's hooks, and settlement does not wait for it. If that goroutine cannot keep up,
+	// calls are dropped and counted, see observer.ErrDropped.
 	OnDeadLetter func(e *Event, why DeadLetter)
-	kind         kind // set by the methods of Topic; zero: any
-	batch        int  // Batch.MaxSize, set by Batch.Options; zero: single events
+	payload      payloadType // set by the methods of Topic; zero: any
+	batch        int         // Batch.MaxSize, set by Batch.Options; zero: single events
 }
 
-// Effective returns o with the default in each zero field, as Subscribe uses it for topic
-// on a bus with zero Options. With many topics DeadLetter may remain empty, because each topic
-// has its own. The error is the *FieldError with which Subscribe refuses o.
-// Only Subscribe checks Ack, and o against the bus and its backend.
+// Effective returns o with every zero field replaced by its default, as Subscribe does for topic
+// on a bus with zero Options. With many topics DeadLetter may stay empty, because each topic has
+// a default of its own. The error is the *FieldError with which Subscribe would refuse o. Only
+// Subscribe itself checks Ack, and checks o against the bus and its backend.
 func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
 	topics, err := o.topics(topic)
 	if err == nil {
@@ -192,95 +207,99 @@ func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
 	return o, err
 }
 
-// Start says where a new group begins. An existing group continues at its position.
+// Start says where a new group begins. A group that exists continues at its position.
 type Start = backend.Start
 
-// Values of Start. A group can also begin at a time, see [StartAt], and after a position, see
+// Values of Start. A group can also begin at a time, see [StartAt], or after a position, see
 // [backend.StartAfter].
 const (
-	StartEarliest Start = ""       // with the oldest event kept
+	StartEarliest Start = ""       // with the oldest event that the topic keeps
 	StartLatest   Start = "latest" // with the first event published after Subscribe has returned
 )
 
-// StartAt returns the Start of a group that begins with the first event stored at t or later, by the
-// clock of the broker; see [backend.StartAt].
+// StartAt returns the Start of a group that begins with the first event stored at t or later, by
+// the broker's clock; see [backend.StartAt].
 func StartAt(t time.Time) Start { return backend.StartAt(t) }
 
-// EachInstance, as SubscribeOptions.Group, gives the subscription a group of its own. So every
-// instance of a program gets every event, at least once while it lives, with retries and the
-// order of keys as ever. By default it begins with the next event (StartLatest), and discards an
-// event that fails for good.
+// EachInstance, as SubscribeOptions.Group, gives the subscription a group of its own, so that
+// every instance of a program gets every event, for example to drop an entry from its cache.
+// Events are delivered at least once to each living instance, with retries and key order as
+// usual. By default the group begins with the next event (StartLatest) and discards events that
+// fail for good.
 //
 // The group ends with the subscription, and nothing is kept for it. After a crash the broker
-// holds events back for it for ten leases at most. A backend that does not state
-// backend.Limits.Ephemeral keeps the group after a crash, until an operator deletes it. The
-// name of the group, for Subscription.Group and Delivery.Group, is random and begins with "each-".
+// keeps events for it for at most ten leases. A backend that does not state
+// backend.Limits.Ephemeral keeps the group after a crash until an operator deletes it. The name
+// of the group, as in Subscription.Group and Delivery.Group, is random and begins with "each-".
 const EachInstance = each.Group
 
-// DiscardDeadLetters, as SubscribeOptions.DeadLetter, discards events that fail for good:
-// each is acknowledged, counted as discarded and reported to the observer.
+// DiscardDeadLetters, as SubscribeOptions.DeadLetter, discards events that fail for good: each is
+// acknowledged, counted as discarded, and reported to the observer.
 const DiscardDeadLetters = "(discard)"
 
-// AckMode says when an event is acknowledged.
+// AckMode says when an event is acknowledged, and thereby whether delivery is at least once or at
+// most once.
 type AckMode uint8
 
 const (
-	// AckOnSuccess acknowledges an event when its handler has returned nil: at least once.
+	// AckOnSuccess acknowledges an event after its handler has returned nil: at least once.
 	AckOnSuccess AckMode = iota
 
-	// AckOnReceive acknowledges an event just before its handler runs: at most once. The
-	// handler runs only if the acknowledgement is confirmed within the lease. An event
-	// whose handler fails is counted as discarded, unless DeadLetterOnReceive is set.
+	// AckOnReceive acknowledges an event just before its handler runs: at most once. The handler
+	// runs only if the acknowledgement is confirmed within the lease. An event whose handler
+	// fails is counted as discarded, unless DeadLetterOnReceive is set.
 	AckOnReceive
 )
 
-// String returns the word for a in a configuration file, such as "on-success".
-func (a AckMode) String() string { return word(a, "on-success", "on-receive") }
+// String returns the name of a in configuration files, such as "on-success".
+func (a AckMode) String() string { return enumText(a, "on-success", "on-receive") }
 
-// Order says which events wait for other events, within one member of a group. In a topic with
-// partitions (TopicOptions.Partitions) the order holds in the whole group.
+// Order says which events wait for others within one member of a group. In a topic with
+// partitions (TopicOptions.Partitions) the order holds across the whole group.
 type Order uint8
 
 const (
-	// OrderByKey handles events of one Key one after another, retries included: while an
-	// event waits for its retry, later events of its key wait too. Events without a key
-	// wait for no other event.
+	// OrderByKey handles the events of a Key one after another, retries included: while an event
+	// waits for its retry, later events of its key wait too. Events without a key wait for no
+	// other event.
 	OrderByKey Order = iota
 
-	// Unordered makes no event wait for another event.
+	// Unordered lets no event wait for another.
 	Unordered
 
-	// OrderTotal handles one event after another, retries included. Concurrency must be 1.
-	// A topic with partitions must have one.
+	// OrderTotal handles one event after another, retries included. Concurrency must be 1. If the
+	// topic has partitions, it must have exactly one.
 	OrderTotal
 )
 
-// String returns the word for o in a configuration file, such as "by-key".
-func (o Order) String() string { return word(o, "by-key", "none", "total") }
+// String returns the name of o in configuration files, such as "by-key".
+func (o Order) String() string { return enumText(o, "by-key", "none", "total") }
 
-// OnFailure says how later events of a key are handled after an event of the key has
-// failed for good and become a dead letter.
+// OnFailure says what happens to the later events of a key after an event of the key has failed
+// for good and become a dead letter.
 type OnFailure uint8
 
 const (
-	// Skip handles later events of the key as before. They do not wait until the dead
-	// letter of the failed event is stored.
+	// Skip handles the later events as usual. They do not wait until the dead letter of the
+	// failed event is stored.
 	Skip OnFailure = iota
 
-	// FailAll sends the later events of the key that reach this member to the dead-letter
-	// topic too, in order and without a run, until the program calls
-	// [Subscription.ReleaseKey]. Each event is counted and reported as dead-lettered, with the
-	// reason "key-failed". The member has the failed keys in memory: a restart forgets them. In a
-	// topic with partitions they are stored, except with EachInstance, and the next owner of the
-	// partition knows them: the first 1,000 of each partition.
+	// FailAll sends every later event of the key that reaches this member to the dead-letter
+	// topic too, in order and without a run, until the program calls [Subscription.ReleaseKey].
+	// Use it if later events make no sense without the failed one. Each of these events is
+	// counted and reported as dead-lettered, with the reason "key-failed".
+	//
+	// The member remembers failed keys in memory, so a restart forgets them. In a topic with
+	// partitions, unless EachInstance is used, the broker stores the first 1,000 failed keys of
+	// each partition, and the next owner of the partition knows them.
 	FailAll
 )
 
-// String returns the word for f in a configuration file, such as "fail-all".
-func (f OnFailure) String() string { return word(f, "skip", "fail-all") }
+// String returns the name of f in configuration files, such as "fail-all".
+func (f OnFailure) String() string { return enumText(f, "skip", "fail-all") }
 
-// word returns the word for v, whose values are numbers from 0.
-func word[T ~uint8](v T, words ...string) string {
+// enumText returns the text for v, one of a series of constants from 0.
+func enumText[T ~uint8](v T, words ...string) string {
 	if int(v) < len(words) {
 		return words[v]
 	}
@@ -307,7 +326,7 @@ func (o SubscribeOptions) withDefaults(topics topics) (SubscribeOptions, error) 
 		if strings.HasSuffix(t, deadLetterSuffix) {
 			return o, &FieldError{
 				Field:  "SubscribeOptions.DeadLetter",
-				Reason: "must be given, since " + t + " is a dead-letter topic itself",
+				Reason: "is required, because " + t + " is itself a dead-letter topic",
 			}
 		}
 	}
@@ -324,7 +343,7 @@ func (o SubscribeOptions) check(topics topics) error {
 		return &FieldError{Field: "SubscribeOptions." + field, Reason: reason}
 	}
 	if o.Group == "" {
-		return bad("Group", "is empty; "+EachInstance+" gives every member a group of its own")
+		return bad("Group", "is empty; "+EachInstance+" gives each member a group of its own")
 	}
 	if err := backend.CheckName(o.Group); err != nil && o.Group != EachInstance {
 		return bad("Group", err.Error())
@@ -338,15 +357,15 @@ func (o SubscribeOptions) check(topics topics) error {
 	_, at := o.Start.At()
 	switch {
 	case o.Order > OrderTotal:
-		return bad("Order", fmt.Sprintf("is %d, which is no Order", o.Order))
+		return bad("Order", fmt.Sprintf("is %d, which is not an Order", o.Order))
 	case o.OnFailure > FailAll:
-		return bad("OnFailure", fmt.Sprintf("is %d, which is no OnFailure", o.OnFailure))
+		return bad("OnFailure", fmt.Sprintf("is %d, which is not an OnFailure", o.OnFailure))
 	case o.OnFailure == FailAll && o.Order == Unordered:
 		return bad("OnFailure", "is FailAll, which needs an order")
 	case o.OnFailure == FailAll && o.Ack == AckOnReceive:
 		return bad("OnFailure", "is FailAll, but events are acknowledged before they run (AckOnReceive)")
 	case o.Start != StartEarliest && o.Start != StartLatest && !after && !at:
-		return bad("Start", fmt.Sprintf("is %q, which is no Start", o.Start))
+		return bad("Start", fmt.Sprintf("is %q, which is not a Start", o.Start))
 	case after && topics.many():
 		return bad("Start", "is a position, but each of many topics has its own positions")
 	case o.Concurrency < 0:
@@ -377,19 +396,20 @@ func (o SubscribeOptions) check(topics topics) error {
 	return o.Retry.check()
 }
 
-// minLease is the shortest Lease. It leaves time to extend the lease on any broker.
+// minLease is the shortest Lease. It leaves enough time to extend the lease on any broker.
 const minLease = 100 * time.Millisecond
 
 // topics are the names and patterns of the topics of a subscription, at least one.
 type topics []string
 
-// topics returns the topics that topic, the argument of Subscribe, and o.Topics give.
+// topics returns the topics of a subscription from the argument of Subscribe and o.Topics, only
+// one of which may be set.
 func (o SubscribeOptions) topics(topic string) (topics, error) {
 	all, field := topics{topic}, o.topicField()
 	if len(o.Topics) > 0 {
 		all = slices.Clone(o.Topics)
 		if topic != "" {
-			return nil, &FieldError{Field: field, Reason: "is set, but the topic is given too: " + topic}
+			return nil, &FieldError{Field: field, Reason: "is set, but so is the topic argument: " + topic}
 		}
 	}
 	for i, t := range all {
@@ -397,7 +417,7 @@ func (o SubscribeOptions) topics(topic string) (topics, error) {
 			return nil, &FieldError{Field: field, Reason: err.Error()}
 		}
 		if partition.Reserved(t) {
-			return nil, &FieldError{Field: field, Reason: t + " is a name that the bus uses for the partitions of a topic"}
+			return nil, &FieldError{Field: field, Reason: t + " is reserved for the partitions of a topic"}
 		}
 		if slices.Contains(all[:i], t) {
 			return nil, &FieldError{Field: field, Reason: fmt.Sprintf("has %q twice", t)}
@@ -406,7 +426,7 @@ func (o SubscribeOptions) topics(topic string) (topics, error) {
 	return all, nil
 }
 
-// topicField returns the name of the field that gives the topics.
+// topicField returns the name of the field that sets the topics, for errors.
 func (o SubscribeOptions) topicField() string {
 	if len(o.Topics) > 0 {
 		return "SubscribeOptions.Topics"
@@ -414,20 +434,20 @@ func (o SubscribeOptions) topicField() string {
 	return "topic"
 }
 
-// many reports whether a subscription may have more than one topic.
+// many reports whether the subscription may have more than one topic.
 func (t topics) many() bool { return len(t) > 1 || pattern.Is(t[0]) }
 
 func (t topics) String() string { return strings.Join(t, ",") }
 
-// overlap reports whether a topic may be in both t and other.
+// overlap reports whether some topic may be in both t and other.
 func (t topics) overlap(other topics) bool {
 	return slices.ContainsFunc(t, func(x string) bool {
 		return slices.ContainsFunc(other, func(y string) bool { return pattern.Overlap(x, y) })
 	})
 }
 
-// refuses returns why name cannot be the dead-letter topic of t; "": it can. An empty name means
-// that each topic has its own.
+// refuses returns why name cannot be the dead-letter topic of t, or "". An empty name means that
+// each topic has its own.
 func (t topics) refuses(name string) (reason string) {
 	if name == "" && t.many() {
 		for _, topic := range t {
@@ -451,35 +471,36 @@ func (t topics) refuses(name string) (reason string) {
 	return ""
 }
 
-// subscribe adds m to its group, unless the group has a member of another kind on this bus.
+// subscribe adds m to its group, unless the group already has a member on this bus that handles
+// another type.
 func (b *Bus) subscribe(ctx context.Context, m member) (*Subscription, error) {
-	if m.o.kind == (kind{}) || m.o.Group == EachInstance {
+	if m.o.payload == (payloadType{}) || m.o.Group == EachInstance {
 		return m.addTo(ctx, b)
 	}
 	topics, err := m.o.topics(m.topic)
 	if err != nil {
 		return nil, err
 	}
-	typed, err := b.kinds.add(topics, m.o.Group, m.o.kind)
+	typed, err := b.typed.add(topics, m.o.Group, m.o.payload)
 	if err != nil {
 		return nil, err
 	}
 	s, err := m.addTo(ctx, b)
-	b.kinds.began(typed, s)
+	b.typed.began(typed, s)
 	return s, err
 }
 
-// A member is a member of a group that is about to be added.
+// A member is what one call of Subscribe adds to a group.
 type member struct {
 	topic string
 	o     SubscribeOptions
 	mode  engine.Mode
-	h     Handler      // of single events
+	h     Handler      // for single events
 	batch Batch        // valid if calls is set
-	calls BatchHandler // nil: h handles single events
+	calls BatchHandler // for batches; nil: h handles single events
 }
 
-// addTo adds m to its group. Options.Middleware wraps its handler.
+// addTo adds m to its group.
 func (m member) addTo(ctx context.Context, b *Bus) (*Subscription, error) {
 	c, err := m.config(b)
 	if err != nil {
@@ -498,7 +519,7 @@ func (m member) addTo(ctx context.Context, b *Bus) (*Subscription, error) {
 	if errors.Is(err, engine.ErrNeedsExtender) {
 		return nil, &FieldError{
 			Field: "SubscribeOptions.Timeout", Err: errors.ErrUnsupported,
-			Reason: fmt.Sprintf("with Batch.MaxWait must be less than Lease, %v: %v", o.Lease, engine.ErrNeedsExtender),
+			Reason: fmt.Sprintf("plus Batch.MaxWait must be less than Lease, %v: %v", o.Lease, engine.ErrNeedsExtender),
 		}
 	}
 	if errors.Is(err, engine.ErrNeedsAdmin) {
@@ -510,7 +531,7 @@ func (m member) addTo(ctx context.Context, b *Bus) (*Subscription, error) {
 	return &Subscription{s: s}, nil
 }
 
-// config sets the defaults of m, and returns its configuration without a handler.
+// config fills in the defaults of m, and returns its configuration without a handler.
 func (m *member) config(b *Bus) (c engine.Config, err error) {
 	topics, err := m.o.topics(m.topic)
 	if err != nil {
@@ -575,7 +596,7 @@ func (o SubscribeOptions) config(topics topics, mode engine.Mode, classes []Erro
 	return c
 }
 
-// mode returns the engine.Mode that corresponds to a.
+// mode returns the engine.Mode for a.
 func (a AckMode) mode() (engine.Mode, error) {
 	switch a {
 	case AckOnSuccess:
@@ -583,10 +604,10 @@ func (a AckMode) mode() (engine.Mode, error) {
 	case AckOnReceive:
 		return engine.OnReceive, nil
 	}
-	return 0, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is no AckMode", a)}
+	return 0, &FieldError{Field: "SubscribeOptions.Ack", Reason: fmt.Sprintf("is %d, which is not an AckMode", a)}
 }
 
-// singles returns the handler of single events for the engine.
+// singles returns the handler of single events of m in the form that the engine takes.
 func (o Options) singles(m member) (func(context.Context, *engine.Run) error, error) {
 	h, err := o.wrap(func(ctx context.Context, d *Delivery) error {
 		if err := d.expired(m.o.DeadLetterExpired); err != nil { // while middleware waited

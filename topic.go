@@ -12,21 +12,21 @@ import (
 	"github.com/seed41896749/eventbus/internal/engine"
 )
 
-// A Topic is a topic whose events carry values of type T.
+// A Topic is a topic whose events carry values of type T. Declare one as a variable in a package
+// that publishers and handlers share, and use its methods to publish and subscribe.
 type Topic[T any] struct {
 	Name  string         // the name of the topic
 	Type  string         // the Event.Type; if set, handlers of T get no events of other types
 	Key   func(T) string // returns the Event.Key of a value; nil: events have no key
 	Codec codec.Codec    // encodes and decodes the values; nil: codec.JSON
 
-	// Unknown handles the events of other types, if Type is set. A new type in the topic
-	// reaches it in each program that does not know the type yet. [DiscardUnknown]
-	// acknowledges such events. Default: they are [Permanent] failures, so they go to the
-	// dead-letter topic unchanged.
+	// Unknown handles events of other types if Type is set, such as those of a new type that this
+	// program does not know yet. [DiscardUnknown] acknowledges them. Default: they are
+	// [Permanent] failures, so they go to the dead-letter topic unchanged.
 	Unknown Handler
 }
 
-// Event returns an event that carries v: it has Type, Key, ContentType and Payload.
+// Event returns an event that carries v, with Type, Key, ContentType and Payload set.
 func (t Topic[T]) Event(v T) (*Event, error) {
 	c := t.codec()
 	data, err := c.Marshal(v)
@@ -40,8 +40,8 @@ func (t Topic[T]) Event(v T) (*Event, error) {
 	return e, nil
 }
 
-// Decode returns the value that e carries. It fails if the payload cannot be decoded, or
-// if e has another Type or a ContentType that the codec does not read: see [codec.Decode].
+// Decode returns the value that e carries. It fails if the payload cannot be decoded, if e has
+// another Type, or if e has a ContentType that the codec does not read: see [codec.Decode].
 func (t Topic[T]) Decode(e *Event) (v T, err error) {
 	if t.isUnknown(e) {
 		return v, t.errType(e)
@@ -52,8 +52,8 @@ func (t Topic[T]) Decode(e *Event) (v T, err error) {
 	return v, nil
 }
 
-// Publish encodes vs as events of topic t, and publishes them in one call of p.Publish. If
-// one of the values cannot be encoded, no event is stored.
+// Publish encodes vs as events of topic t and publishes them in one call of p.Publish. If one of
+// the values cannot be encoded, no event is stored.
 func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 	events, err := t.events(vs)
 	if err != nil {
@@ -62,7 +62,7 @@ func (t Topic[T]) Publish(ctx context.Context, p Publisher, vs ...T) error {
 	return p.Publish(ctx, t.Name, events...)
 }
 
-// PublishReceipts is like Publish, but calls p.PublishReceipts, and returns its receipts.
+// PublishReceipts is like [Topic.Publish], but calls p.PublishReceipts and returns its receipts.
 func (t Topic[T]) PublishReceipts(ctx context.Context, p ReceiptPublisher, vs ...T) ([]Receipt, error) {
 	events, err := t.events(vs)
 	if err != nil {
@@ -71,7 +71,7 @@ func (t Topic[T]) PublishReceipts(ctx context.Context, p ReceiptPublisher, vs ..
 	return p.PublishReceipts(ctx, t.Name, events...)
 }
 
-// PublishAt encodes vs as events of topic t, and schedules them in one call of s.PublishAt.
+// PublishAt encodes vs as events of topic t and schedules them in one call of s.PublishAt.
 func (t Topic[T]) PublishAt(ctx context.Context, s Scheduler, at time.Time, vs ...T) error {
 	events, err := t.events(vs)
 	if err != nil {
@@ -89,34 +89,33 @@ func (t Topic[T]) PublishIn(ctx context.Context, s Scheduler, in time.Duration, 
 	return s.PublishIn(ctx, t.Name, in, events...)
 }
 
-// Subscribe makes h a member of the group o.Group, as [Bus.Subscribe] does with
-// [Topic.Handler].
+// Subscribe makes h a member of the group o.Group, as [Bus.Subscribe] does with [Topic.Handler].
 //
-// Members of one group share its events, so a member of another type would get events that
-// it does not handle. Therefore all members that the methods of a Topic have added to a
-// group of a bus need the same T and Type. For other members Subscribe returns a
-// *FieldError. To handle several types in one group, subscribe once, with [ByType].
+// The members of a group share its events, so a member for another type would get events that it
+// cannot handle. Therefore all members that methods of a Topic add to a group on one bus must
+// have the same T and Type; otherwise Subscribe returns a *FieldError. To handle several types in
+// one group, subscribe once with [ByType].
 func (t Topic[T]) Subscribe(ctx context.Context, s Subscriber, o SubscribeOptions, h func(ctx context.Context, v T, d *Delivery) error) (*Subscription, error) {
-	o.kind = kindOf(t)
+	o.payload = payloadTypeOf(t)
 	return s.Subscribe(ctx, t.Name, o, t.Handler(h))
 }
 
-// SubscribeManual is like [Topic.Subscribe], but for [Topic.ManualHandler].
+// SubscribeManual is like [Topic.Subscribe] with [Topic.ManualHandler].
 func (t Topic[T]) SubscribeManual(ctx context.Context, s ManualSubscriber, o SubscribeOptions, h func(ctx context.Context, v T, d *ManualDelivery) error) (*Subscription, error) {
-	o.kind = kindOf(t)
+	o.payload = payloadTypeOf(t)
 	return s.SubscribeManual(ctx, t.Name, o, t.ManualHandler(h))
 }
 
-// SubscribeBatch is like [Topic.Subscribe], but for [Topic.BatchHandler].
+// SubscribeBatch is like [Topic.Subscribe] with [Topic.BatchHandler].
 func (t Topic[T]) SubscribeBatch(ctx context.Context, s BatchSubscriber, o SubscribeOptions, b Batch, h func(ctx context.Context, vs []T, ds []*Delivery) []error) (*Subscription, error) {
-	o.kind = kindOf(t)
+	o.payload = payloadTypeOf(t)
 	return s.SubscribeBatch(ctx, t.Name, o, b, t.BatchHandler(h))
 }
 
-// Handler returns a handler that decodes the value of each event and calls h with it. An
-// event of another Type goes to Unknown. An event that cannot be decoded is a [Permanent]
-// failure: it goes to the dead-letter topic unchanged. If h is nil Handler returns nil, which
-// Subscribe refuses. Handler is for [ByType]; otherwise use [Topic.Subscribe].
+// Handler returns a handler that decodes the value of each event and calls h with it. Use it with
+// [ByType]; otherwise call [Topic.Subscribe]. An event of another Type goes to Unknown. An event
+// that cannot be decoded is a [Permanent] failure, so it goes to the dead-letter topic unchanged.
+// If h is nil, Handler returns nil, which Subscribe refuses.
 func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) Handler {
 	if h == nil {
 		return nil
@@ -133,8 +132,8 @@ func (t Topic[T]) Handler(h func(ctx context.Context, v T, d *Delivery) error) H
 	}
 }
 
-// ManualHandler is like [Topic.Handler], but returns a handler for SubscribeManual. If
-// Unknown returns nil, the event is acknowledged.
+// ManualHandler is like [Topic.Handler], but returns a handler for SubscribeManual. If Unknown
+// returns nil, the event is acknowledged.
 func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelivery) error) ManualHandler {
 	if h == nil {
 		return nil
@@ -154,10 +153,10 @@ func (t Topic[T]) ManualHandler(h func(ctx context.Context, v T, d *ManualDelive
 	}
 }
 
-// BatchHandler is like [Topic.Handler], but returns a handler for SubscribeBatch. h gets
-// the values that can be decoded, with their deliveries, and returns a result for each of
-// them. If no value can be decoded h is not called. A panic of h is the result of the values
-// that it got. Unknown gets its events one after another, before h is called.
+// BatchHandler is like [Topic.Handler], but returns a handler for SubscribeBatch. h gets the
+// values that can be decoded, with their deliveries, and returns a result for each of them. If no
+// value can be decoded, h is not called. A panic of h is the result of all values that it got.
+// Unknown gets its events one after another, before h is called.
 func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Delivery) []error) BatchHandler {
 	if h == nil {
 		return nil
@@ -167,7 +166,7 @@ func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Deliver
 		vs, read, at := make([]T, 0, len(ds)), make([]*Delivery, 0, len(ds)), make([]int, 0, len(ds))
 		for i, d := range ds {
 			if t.isUnknown(&d.Event) {
-				errs[i] = results(1, func() []error { return []error{t.unknown(ctx, d)} })[0]
+				errs[i] = batchResults(1, func() []error { return []error{t.unknown(ctx, d)} })[0]
 				continue
 			}
 			v, err := t.Decode(&d.Event)
@@ -180,15 +179,15 @@ func (t Topic[T]) BatchHandler(h func(ctx context.Context, vs []T, ds []*Deliver
 		if len(vs) == 0 {
 			return errs
 		}
-		for i, err := range results(len(vs), func() []error { return h(ctx, vs, read) }) {
+		for i, err := range batchResults(len(vs), func() []error { return h(ctx, vs, read) }) {
 			errs[at[i]] = err
 		}
 		return errs
 	}
 }
 
-// DiscardUnknown is a [Handler] for Topic.Unknown, and for the fallback of [ByType]. It asks
-// the bus to acknowledge the event and count it as discarded, with ReasonUnknownType.
+// DiscardUnknown is a [Handler] for Topic.Unknown and for the fallback of [ByType]. It makes the
+// bus acknowledge the event and count it as discarded, with ReasonUnknownType.
 func DiscardUnknown(_ context.Context, d *Delivery) error {
 	return engine.Discard(ReasonUnknownType, fmt.Errorf("eventbus: event of the unknown type %q in %s", d.Type, d.Topic))
 }
@@ -200,7 +199,7 @@ func (t Topic[T]) codec() codec.Codec {
 	return t.Codec
 }
 
-// events returns the events of vs, see Event.
+// events returns the events that carry vs.
 func (t Topic[T]) events(vs []T) ([]*Event, error) {
 	events := make([]*Event, len(vs))
 	for i, v := range vs {
@@ -227,47 +226,48 @@ func (t Topic[T]) errType(e *Event) error {
 	return engine.Named(ReasonUnknownType, fmt.Errorf("eventbus: event of type %q in %s, want %q", e.Type, t.Name, t.Type))
 }
 
-// A kind says which events a member of a group handles, if a [Topic] has added the member.
-type kind struct {
-	value reflect.Type // nil: the member may handle any event
+// A payloadType is what a member handles if a [Topic] has added it to its group.
+type payloadType struct {
+	value reflect.Type // nil: the member handles any event
 	typ   string       // Topic.Type
 }
 
-func kindOf[T any](t Topic[T]) kind { return kind{reflect.TypeFor[T](), t.Type} }
+func payloadTypeOf[T any](t Topic[T]) payloadType { return payloadType{reflect.TypeFor[T](), t.Type} }
 
-func (k kind) String() string {
-	if k.typ == "" {
-		return k.value.String()
+func (p payloadType) String() string {
+	if p.typ == "" {
+		return p.value.String()
 	}
-	return fmt.Sprintf("%v of type %q", k.value, k.typ)
+	return fmt.Sprintf("%v of type %q", p.value, p.typ)
 }
 
-// kinds has the members of groups that have a kind. Its methods are safe for concurrent use.
-type kinds struct {
+// typedMembers are the members that Topics have added to groups of this bus. Its methods are safe
+// for concurrent use.
+type typedMembers struct {
 	mu      sync.Mutex
 	members []*typedMember
 }
 
 type typedMember struct {
-	topics topics
-	group  string
-	kind   kind
-	done   <-chan struct{} // closed when the subscription has ended; nil while it begins
+	topics  topics
+	group   string
+	payload payloadType
+	done    <-chan struct{} // closed when the subscription has ended; nil while it begins
 }
 
-// add adds a member, unless its group has a member of another kind for a topic of both.
-func (k *kinds) add(topics topics, group string, of kind) (*typedMember, error) {
+// add adds a member, unless its group has a member of another type for a topic that both have.
+func (k *typedMembers) add(topics topics, group string, of payloadType) (*typedMember, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.members = slices.DeleteFunc(k.members, (*typedMember).ended)
 	for _, m := range k.members {
-		if m.topics.overlap(topics) && m.group == group && m.kind != of {
+		if m.topics.overlap(topics) && m.group == group && m.payload != of {
 			return nil, &FieldError{Field: "SubscribeOptions.Group", Reason: fmt.Sprintf(
 				"is %q, whose member on this bus handles %v in %s, not %v: a group shares its events among all members; subscribe once with ByType, or give each type a group",
-				group, m.kind, topics, of)}
+				group, m.payload, topics, of)}
 		}
 	}
-	m := &typedMember{topics: topics, group: group, kind: of}
+	m := &typedMember{topics: topics, group: group, payload: of}
 	k.members = append(k.members, m)
 	return m, nil
 }
@@ -281,8 +281,9 @@ func (m *typedMember) ended() bool {
 	}
 }
 
-// began records the subscription of m. If s is nil, the subscription failed, and m is removed.
-func (k *kinds) began(m *typedMember, s *Subscription) {
+// began records that m has become the subscription s. If s is nil, it has failed, and m is
+// removed.
+func (k *typedMembers) began(m *typedMember, s *Subscription) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if s != nil {

@@ -238,7 +238,7 @@ bus:
 	require.Contains(t, words, "at most 4,000 events or 64 MiB held")
 	for keys, want := range map[string]string{
 		"max_in_flight: 99": "bus.subscriptions.bad.max_in_flight: is 99, less than concurrency times batch.size, 100",
-		"order: total":      "bus.subscriptions.bad.order: is OrderTotal, with which no batch has two events",
+		"order: total":      "bus.subscriptions.bad.order: is OrderTotal, which would leave one event in each batch",
 	} {
 		_, err = config.Parse("f", []byte("bus: {url: 'mem:', subscriptions: {bad: {topic: rows, group: bad, "+keys+", batch: {size: 100}}}}"), nil)
 		require.ErrorContains(t, err, want)

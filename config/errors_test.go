@@ -149,7 +149,7 @@ func TestErrors(t *testing.T) {
 		{sub("max_in_flight: 4", "concurrency: 8"), "f:7:22: " + s + ".max_in_flight: is 4, less than concurrency, 8"},
 		{sub("order: total", "concurrency: 2"), "f:8:20: " + s + ".concurrency: is 2, but total order needs 1"},
 		{sub("dead_letter: t"), "f:7:20: " + s + ".dead_letter: is the topic itself"},
-		{head + "  subscriptions:\n    s: {topic: t.dlq, group: g}", "f:4:5: " + s + ".dead_letter: must be given, since t.dlq is a dead-letter topic itself"},
+		{head + "  subscriptions:\n    s: {topic: t.dlq, group: g}", "f:4:5: " + s + ".dead_letter: is required, because t.dlq is itself a dead-letter topic"},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			got, err := config.Parse("f", []byte(c.file), []string{"WRONG=hunter2"})
@@ -202,7 +202,7 @@ func TestPlacesOfSettingsAndRules(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context()))) }()
 	_, err = c.Subscribe(t.Context(), bus, "s", func(context.Context, *eventbus.Delivery) error { return nil })
-	require.ErrorContains(t, err, "f:8:9: bus.subscriptions.s.retry.rules: is bussy, which is none of Options.ErrorClasses")
+	require.ErrorContains(t, err, "f:8:9: bus.subscriptions.s.retry.rules: is bussy, which is not one of Options.ErrorClasses")
 }
 
 // A secret is read from a file beside this one, without the newline that editors add. It

@@ -99,7 +99,7 @@ func TestSubExitCodes(t *testing.T) {
 		// Dead letters can be consumed, and discarded when they fail.
 		r = b.ok("", "sub", "orders.dlq", "--group", "ops", "--idle-exit", "50ms", "--dead-letter", "discard")
 		require.Len(t, r.lines(), 2)
-		require.Contains(t, b.run("", "sub", "orders.dlq", "--group", "ops").stderr, "eventbus: sub: --dead-letter must be given, since")
+		require.Contains(t, b.run("", "sub", "orders.dlq", "--group", "ops").stderr, "eventbus: sub: --dead-letter is required, because")
 	})
 }
 
@@ -291,7 +291,7 @@ func TestSubRefuses(t *testing.T) {
 	}{
 		{[]string{"sub", "a"}, `required flag(s) "group" not set`},
 		{[]string{"sub", "--group", "g"}, "sub: needs a topic: "},
-		{[]string{"sub", "a", "--group", ""}, "sub: --group is empty; (each) gives every member a group of its own"},
+		{[]string{"sub", "a", "--group", ""}, "sub: --group is empty; (each) gives each member a group of its own"},
 		{[]string{"sub", "a", "--group", "g", "--ack", "never"}, `sub: --ack is "never", not one of on-success, on-receive`},
 		{[]string{"sub", "a", "--group", "g", "--order", "x"}, `sub: --order is "x", not one of by-key, none, total`},
 		{[]string{"sub", "a", "--group", "g", "--order", "total", "--concurrency", "2"}, "sub: --concurrency is 2, but total order needs 1"},

@@ -261,7 +261,7 @@ func TestTimesBeyondTheCalendar(t *testing.T) {
 		if ok {
 			require.NoError(t, err)
 		} else {
-			require.ErrorContains(t, err, "events[0].Time is, with TTL, not in the years 0 to 9999")
+			require.ErrorContains(t, err, "events[0].Time plus TTL is outside the years 0 to 9999")
 		}
 	}
 }
@@ -274,7 +274,7 @@ func TestAnExpiryBeyondTheCalendar(t *testing.T) {
 	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Time: last, TTL: 99 * time.Millisecond}))
 	require.Equal(t, 99*time.Millisecond, bus.Published("orders")[0].TTL)
 	err := bus.Publish(t.Context(), "orders", &eventbus.Event{Time: last, TTL: 100 * time.Millisecond})
-	require.ErrorContains(t, err, "events[0].Time is, with TTL, not in the years 0 to 9999")
+	require.ErrorContains(t, err, "events[0].Time plus TTL is outside the years 0 to 9999")
 }
 
 // All hooks but Published and Handled run on one goroutine, also after a panic of a hook.

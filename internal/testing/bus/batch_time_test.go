@@ -180,7 +180,7 @@ func TestBatchWithoutExtendedLeases(t *testing.T) {
 		o := eventbus.SubscribeOptions{Group: "g", Lease: 30 * time.Second, Timeout: 29*time.Second + 995*time.Millisecond}
 		_, err := bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, allHandled)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		require.ErrorContains(t, err, "SubscribeOptions.Timeout with Batch.MaxWait must be less than Lease, 30s")
+		require.ErrorContains(t, err, "SubscribeOptions.Timeout plus Batch.MaxWait must be less than Lease, 30s")
 		var b batches
 		o.Timeout = 29 * time.Second
 		_, err = bus.SubscribeBatch(t.Context(), "orders", o, eventbus.Batch{}, b.of(allHandled))

@@ -81,7 +81,7 @@ func TestEventOnceIsRefused(t *testing.T) {
 	bus, err := eventbus.New(forgetful{inmemory.New(inmemory.Options{})}, eventbus.Options{})
 	require.NoError(t, err)
 	err = bus.Publish(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{Once: "a"})
-	require.EqualError(t, err, "eventbus: events[1].Once is set, but the backend does not remember it")
+	require.EqualError(t, err, "eventbus: events[1].Once is set, but the backend does not remember such texts")
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
 

@@ -64,14 +64,14 @@ func TestPartitionsAreChecked(t *testing.T) {
 		return err
 	}
 	for _, name := range []string{"orders.partition-3", "orders.partitions", "a.partitions.owners"} {
-		require.ErrorContains(t, subscribe(name, eventbus.SubscribeOptions{}), "is a name that the bus uses for the partitions")
-		require.ErrorContains(t, bus.Publish(t.Context(), name, &eventbus.Event{}), "is a name that the bus uses for the partitions")
+		require.ErrorContains(t, subscribe(name, eventbus.SubscribeOptions{}), "is reserved for the partitions")
+		require.ErrorContains(t, bus.Publish(t.Context(), name, &eventbus.Event{}), "is reserved for the partitions")
 	}
 	for want, err := range map[string]error{
-		"orders has partitions, so that it needs a subscription of its own": subscribe("*", eventbus.SubscribeOptions{}),
-		"needs 1 partition, and orders has 4":                               subscribe("orders", eventbus.SubscribeOptions{Order: eventbus.OrderTotal}),
-		"Lease is 1s, less than 3s, which partitions need":                  subscribe("orders", eventbus.SubscribeOptions{Lease: time.Second}),
-		"Start is a position, but each partition has its own":               subscribe("orders", eventbus.SubscribeOptions{Start: backend.StartAfter("1")}),
+		"orders has partitions, so it needs a subscription of its own": subscribe("*", eventbus.SubscribeOptions{}),
+		"needs 1 partition, and orders has 4":                          subscribe("orders", eventbus.SubscribeOptions{Order: eventbus.OrderTotal}),
+		"Lease is 1s, less than 3s, which partitions need":             subscribe("orders", eventbus.SubscribeOptions{Lease: time.Second}),
+		"Start is a position, but each partition has its own":          subscribe("orders", eventbus.SubscribeOptions{Start: backend.StartAfter("1")}),
 	} {
 		require.ErrorContains(t, err, want)
 	}

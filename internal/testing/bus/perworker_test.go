@@ -254,7 +254,7 @@ func TestPerWorkerBelowAMiddleware(t *testing.T) {
 
 // A function that makes no handler is an error of the program, at once.
 func TestPerWorkerWithoutAHandler(t *testing.T) {
-	require.PanicsWithValue(t, "eventbus: PerWorker: fresh has returned nil", func() {
+	require.PanicsWithValue(t, "eventbus: PerWorker: fresh returned nil", func() {
 		eventbus.PerWorker(func() eventbus.Handler { return nil })
 	})
 	require.PanicsWithValue(t, "no license", func() {

@@ -60,7 +60,7 @@ func TestMaxPayload(t *testing.T) {
 	bus = eventbustest.NewWith(t, eventbus.Options{MaxPayload: 20 << 20})
 	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 20<<20)}))
 	_, err = eventbus.New(small{inmemory.New(inmemory.Options{})}, eventbus.Options{MaxPayload: 4<<20 - 64<<10 + 1})
-	require.EqualError(t, err, "eventbus: Options.MaxPayload is 4128769 bytes, and the backend takes 4128768")
+	require.EqualError(t, err, "eventbus: Options.MaxPayload is 4128769 bytes, but the backend accepts at most 4128768")
 }
 
 type small struct{ *inmemory.Backend }

@@ -227,18 +227,18 @@ func TestMissedFirings(t *testing.T) {
 func TestScheduleRefuses(t *testing.T) {
 	bus := eventbustest.New(t)
 	for want, r := range map[string]eventbus.Recurring{
-		"eventbus: Recurring.ID is empty":                                             {Topic: "orders", Every: time.Minute},
-		"eventbus: Recurring has neither Every nor Cron":                              {ID: "a", Topic: "orders"},
-		"eventbus: Recurring has both Every and Cron":                                 {ID: "a", Topic: "orders", Every: time.Minute, Cron: "@daily"},
-		"eventbus: Recurring has Every 1ms, want at least 1s":                         {ID: "a", Topic: "orders", Every: time.Millisecond},
-		"eventbus: Recurring has a Zone without Cron":                                 {ID: "a", Topic: "orders", Every: time.Minute, Zone: "UTC"},
-		`eventbus: Recurring.Missed is "some", want "once", "none" or "all"`:          {ID: "a", Topic: "orders", Every: time.Minute, Missed: "some"},
-		"eventbus: Recurring.MaxMissed is set, but Missed is not FireAll":             {ID: "a", Topic: "orders", Every: time.Minute, MaxMissed: 1},
-		"eventbus: Recurring.Event.Payload has 983041 bytes, more than 983040":        {ID: "a", Topic: "orders", Every: time.Minute, Event: eventbus.Event{Payload: make([]byte, eventbus.MaxPayload+1)}},
-		"eventbus: Recurring has a time zone in Cron, want it in Zone":                {ID: "a", Topic: "orders", Cron: "TZ=UTC @daily"},
-		`eventbus: Recurring has the Zone "Nowhere": unknown time zone Nowhere`:       {ID: "a", Topic: "orders", Cron: "@daily", Zone: "Nowhere"},
-		"eventbus: Recurring.Event.Once is set, but each event has a text of its own": {ID: "a", Topic: "orders", Every: time.Minute, Event: eventbus.Event{Once: "o"}},
-		"eventbus: topic is empty":                                                    {ID: "a", Every: time.Minute},
+		"eventbus: Recurring.ID is empty":                                              {Topic: "orders", Every: time.Minute},
+		"eventbus: Recurring has neither Every nor Cron":                               {ID: "a", Topic: "orders"},
+		"eventbus: Recurring has both Every and Cron":                                  {ID: "a", Topic: "orders", Every: time.Minute, Cron: "@daily"},
+		"eventbus: Recurring has Every 1ms, want at least 1s":                          {ID: "a", Topic: "orders", Every: time.Millisecond},
+		"eventbus: Recurring has a Zone without Cron":                                  {ID: "a", Topic: "orders", Every: time.Minute, Zone: "UTC"},
+		`eventbus: Recurring.Missed is "some", want "once", "none" or "all"`:           {ID: "a", Topic: "orders", Every: time.Minute, Missed: "some"},
+		"eventbus: Recurring.MaxMissed is set, but Missed is not FireAll":              {ID: "a", Topic: "orders", Every: time.Minute, MaxMissed: 1},
+		"eventbus: Recurring.Event.Payload has 983041 bytes, more than 983040":         {ID: "a", Topic: "orders", Every: time.Minute, Event: eventbus.Event{Payload: make([]byte, eventbus.MaxPayload+1)}},
+		"eventbus: Recurring has a time zone in Cron, want it in Zone":                 {ID: "a", Topic: "orders", Cron: "TZ=UTC @daily"},
+		`eventbus: Recurring has the Zone "Nowhere": unknown time zone Nowhere`:        {ID: "a", Topic: "orders", Cron: "@daily", Zone: "Nowhere"},
+		"eventbus: Recurring.Event.Once is set, but each event gets a text of its own": {ID: "a", Topic: "orders", Every: time.Minute, Event: eventbus.Event{Once: "o"}},
+		"eventbus: topic is empty":                                                     {ID: "a", Every: time.Minute},
 	} {
 		require.EqualError(t, bus.Recur(t.Context(), r), want)
 	}

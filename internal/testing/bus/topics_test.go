@@ -315,11 +315,11 @@ func TestRefusedTopics(t *testing.T) {
 		}{
 			{"", eventbus.SubscribeOptions{}, `topic is empty`},
 			{"a.>.b", eventbus.SubscribeOptions{}, `topic "a.>.b" has ">" before its last part`},
-			{"a", eventbus.SubscribeOptions{Topics: []string{"b"}}, "SubscribeOptions.Topics is set, but the topic is given too: a"},
+			{"a", eventbus.SubscribeOptions{Topics: []string{"b"}}, "SubscribeOptions.Topics is set, but so is the topic argument: a"},
 			{"", eventbus.SubscribeOptions{Topics: []string{"a", "b", "a"}}, `SubscribeOptions.Topics has "a" twice`},
 			{"", eventbus.SubscribeOptions{Topics: []string{"a", "b*"}}, `SubscribeOptions.Topics "b*" has a wildcard beside other characters of the part "b*"`},
 			{"a.*", eventbus.SubscribeOptions{DeadLetter: "a.dead"}, "SubscribeOptions.DeadLetter is a.dead, which is one of the topics, a.*"},
-			{"*.dlq", eventbus.SubscribeOptions{}, "SubscribeOptions.DeadLetter must be given, since *.dlq is a dead-letter topic itself"},
+			{"*.dlq", eventbus.SubscribeOptions{}, "SubscribeOptions.DeadLetter is required, because *.dlq is itself a dead-letter topic"},
 			{"a.*", eventbus.SubscribeOptions{Start: backend.StartAfter("1")}, "SubscribeOptions.Start is a position, but each of many topics has its own positions"},
 			{"", eventbus.SubscribeOptions{Topics: []string{strings.Repeat("a", 200), "b"}}, "SubscribeOptions.DeadLetter has 204 bytes, more than 200"},
 		} {
