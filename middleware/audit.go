@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/seed41896749/eventbus"
@@ -26,12 +27,12 @@ type AuditRecord struct {
 	Error   string        `json:"error,omitempty"` // the text of the error, without the prefix "eventbus: ", cut at 4 KiB
 }
 
-// An AuditOutcome is the result of a run, as a middleware sees it. The bus decides later
-// whether it retries a failed event; see observer.Handled.
+// An AuditOutcome is the result of a run as a middleware sees it. Whether a failed event is retried
+// is decided later, by the bus; see observer.Handled.
 type AuditOutcome string
 
-// The outcomes of runs. A panic or runtime.Goexit of a handler of batches is AuditFailure,
-// because each event of the batch gets it as an error.
+// The outcomes of runs. If a batch handler panics or calls runtime.Goexit, the outcome is
+// AuditFailure, because each event of the batch gets the panic as an error.
 const (
 	AuditSuccess AuditOutcome = "success" // the handler returned nil
 	AuditFailure AuditOutcome = "failure" // the handler returned an error; Snooze and Drop count
@@ -45,16 +46,17 @@ type AuditOptions struct {
 	OnError OnError       // called for each record that could not be published; default: log a warning
 }
 
-// Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and
-// before the bus acts on its result. An event that ended with an [observer.NotRunError] had
-// no run. A crash during a run leaves no record of the run. A record that cannot be stored
-// never fails the event; OnError is called for it. A record has the text of the handler's
-// error, but not the payload, headers or key of the event. Package lifecycle has records too,
-// which delay no event but may be lost.
+// Audit publishes an [AuditRecord] to topic for each run of a handler, after the run and before the
+// bus acts on its result. The record has the text of the handler's error, but not the event's
+// payload, headers or key. An event that ended with an [observer.NotRunError] did not run, so it
+// gets no record, and a crash during a run leaves none.
 //
-// Each event waits for its record to be stored, for Timeout at most. Audit makes no records
-// about events of topic, nor about their dead letters. Audit panics if p is nil or Timeout
-// is negative.
+// Each event waits until its record is stored, for at most AuditOptions.Timeout. A record that
+// cannot be stored never fails the event; Audit calls OnError instead. If events must not wait, use
+// package lifecycle, whose records may be lost.
+//
+// Audit makes no records about events of topic itself or their dead letters. It panics if p is nil
+// or Timeout is negative.
 func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middleware {
 	switch {
 	case p == nil:
@@ -90,8 +92,8 @@ func Audit(p eventbus.Publisher, topic string, o AuditOptions) eventbus.Middlewa
 	}
 }
 
-// auditOutcome returns the outcome and the text of err, the result of a run. It returns an
-// empty outcome if the handler did not run.
+// auditOutcome returns the outcome and the error text of a run that returned err. The outcome is
+// empty if the handler did not run.
 func auditOutcome(d *eventbus.Delivery, err error) (AuditOutcome, string) {
 	const most = 4 << 10
 	switch {
@@ -117,8 +119,22 @@ func (a *audit) store(ctx context.Context, d *eventbus.Delivery, r AuditRecord) 
 	bounded, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), a.o.Timeout, errAuditTimeout)
 	defer cancel()
 	if err := a.records.Publish(bounded, a.publisher, r); err != nil {
-		a.o.OnError.tell(ctx, d, fmt.Errorf("eventbus: audit: %w", err))
+		a.o.OnError.report(ctx, d, fmt.Errorf("eventbus: audit: %w", err))
 	}
 }
 
 var errAuditTimeout = errors.New("eventbus: audit: AuditOptions.Timeout is over")
+
+// An OnError handles an error that does not fail the event d, for example when [Audit] cannot store
+// a record. It is called on handlers' goroutines, possibly concurrently. A nil OnError logs a
+// warning with slog.Default().
+type OnError func(ctx context.Context, d *eventbus.Delivery, err error)
+
+func (f OnError) report(ctx context.Context, d *eventbus.Delivery, err error) {
+	if f != nil {
+		f(ctx, d, err)
+		return
+	}
+	slog.Default().WarnContext(ctx, "eventbus: middleware failed", "topic", d.Topic, "group", d.Group,
+		"id", d.ID, "attempt", d.Attempt, "error", err.Error())
+}

@@ -16,34 +16,32 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A BlobStore keeps large payloads, for a [ClaimCheck]. The name of a payload has 26
-// characters, of A–Z and 2–7, and no name is used twice. The methods must be safe for
-// concurrent use.
+// A BlobStore keeps large payloads for a [ClaimCheck]. A payload's name has 26 characters from A–Z
+// and 2–7, and no name is used twice. The methods must be safe for concurrent use.
 type BlobStore interface {
-	// Put stores data under name. It returns only after the data is durable, because the
-	// event is published next.
+	// Put stores data under name. It must not return before the data is durable, because the event
+	// is published next.
 	Put(ctx context.Context, name string, data []byte) error
 
-	// Get opens the data that Put has stored under name. The error may match fs.ErrNotExist
-	// only if the data is gone for good: the event is then dead-lettered.
+	// Get opens the data that Put stored under name. The error may match fs.ErrNotExist only if the
+	// data is gone for good, because the event is then dead-lettered.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 }
 
-// ClaimCheck is a step of an [Envelope] that moves payloads of at least MinSize to a store.
-// The event then carries a reference, with size and SHA-256. So a payload may be larger
-// than eventbus.MaxPayload. MinSize applies after compression and encryption.
+// ClaimCheck is a step of an [Envelope] that moves payloads of at least MinSize, measured after
+// compression and encryption, to a store. The event then carries a reference with size and SHA-256,
+// so a payload may be larger than eventbus.MaxPayload.
 //
-// A payload is stored before its event is published, so that a handler always finds it. If
-// Publish then fails, or discards the event as a duplicate, the payload stays in the store
-// without an event.
+// A payload is stored before its event is published, so that a handler always finds it. If Publish
+// then fails, or drops the event as a duplicate, the payload stays in the store without an event.
 //
-// No payload is deleted when its event is handled, because other groups and dead letters
-// may still need it. Delete old payloads, for example by [FileStore.DeleteOlder]. Their age
-// must exceed the time that events stay in the topic and in its dead-letter topic,
-// redrives included.
+// Payloads are not deleted when their event is handled, because other groups and dead letters may
+// still need them. Delete old ones yourself, for example with [FileStore.DeleteOlder]. Choose an
+// age that exceeds the time events stay in the topic and in its dead-letter topic, including
+// redrives.
 //
-// If a payload is gone, damaged or larger than EnvelopeOptions.MaxPayload, its event is a
-// permanent failure. After other errors of the store the event is retried.
+// If a payload is gone, damaged, or larger than EnvelopeOptions.MaxPayload, its event fails
+// permanently. After any other error of the store the event is retried.
 type ClaimCheck struct {
 	Store   BlobStore
 	MinSize int // bytes; default 256 KiB
@@ -53,11 +51,11 @@ const largeBlob = 1 << 20 // memory for more bytes is taken when they arrive, be
 
 const blobNameLen = 26 // the length of a text of rand.Text
 
-// overhead is the most bytes that compression and encryption add to a payload.
+// overhead is the most that compression and encryption add to a payload, in bytes.
 const overhead = 1 << 10
 
-// seal stores a large payload, and puts a reference to it into the headers of e. It does
-// nothing if c is nil.
+// seal stores a large payload and replaces it with a reference in the headers of e. A nil c does
+// nothing.
 func (c *ClaimCheck) seal(ctx context.Context, e *eventbus.Event) error {
 	if c == nil || len(e.Payload) < c.MinSize {
 		return nil
@@ -71,8 +69,8 @@ func (c *ClaimCheck) seal(ctx context.Context, e *eventbus.Event) error {
 	return nil
 }
 
-// open sets the payload of e from the store, if e has a reference. It refuses a payload
-// that is larger than most, and any reference if c is nil.
+// open fetches the payload of e from the store if e has a reference. It refuses payloads larger
+// than most, and any reference if c is nil.
 func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) error {
 	value, claimed := e.Headers.Lookup(claimHeader)
 	switch {
@@ -103,8 +101,7 @@ func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) erro
 	return nil
 }
 
-// fetch returns the first size bytes of the payload that the store has under name. If the
-// payload is shorter, fetch returns all of it.
+// fetch returns at most size bytes of the stored payload.
 func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, error) {
 	r, err := c.Store.Get(ctx, name)
 	if err != nil {
@@ -116,8 +113,8 @@ func (c *ClaimCheck) fetch(ctx context.Context, name string, size int) ([]byte, 
 	return payload.Bytes(), err
 }
 
-// parseClaim returns the parts of a reference. It checks all of them, because anybody may
-// have written the header.
+// parseClaim splits a reference and validates every part, because anybody may have written the
+// header.
 func parseClaim(value string) (name string, size int, digest string, ok bool) {
 	parts := strings.Split(value, " ")
 	if len(parts) != 3 || !isBlobName(parts[0]) || len(parts[2]) != hex.EncodedLen(sha256.Size) {
@@ -127,7 +124,7 @@ func parseClaim(value string) (name string, size int, digest string, ok bool) {
 	return parts[0], size, parts[2], err == nil && size >= 0
 }
 
-// isBlobName reports whether name may be from rand.Text.
+// isBlobName reports whether name could come from rand.Text.
 func isBlobName(name string) bool {
 	for _, c := range []byte(name) {
 		if !('A' <= c && c <= 'Z' || '2' <= c && c <= '7') {

@@ -10,30 +10,27 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Compress is a step of an [Envelope]: payloads are stored in Zstandard form (RFC 8878),
-// with the header "content-encoding: zstd". A payload stays as it is if it is smaller than
-// MinSize, if compression does not make it smaller, or if its event has a
-// content-encoding already.
+// Compress is a step of an [Envelope] that compresses payloads with Zstandard (RFC 8878) and sets
+// the header "content-encoding: zstd". A payload is left alone if it is smaller than MinSize, if
+// compression would not make it smaller, or if its event already has a content-encoding.
 //
-// A received payload is decompressed if its content-encoding is zstd, even if another
-// program has compressed it. If the payload is damaged, or decompressed larger than
-// EnvelopeOptions.MaxPayload, the error is permanent. To find this out, Compress uses
-// memory for MaxPayload bytes, or 8 MiB if that is more.
+// A received payload is decompressed if its content-encoding is zstd, even if another program
+// compressed it. If it is damaged, or larger than EnvelopeOptions.MaxPayload once decompressed, the
+// error is permanent. Finding that out takes memory for MaxPayload bytes, or 8 MiB if that is more.
 //
-// With Encrypt, the size of an event shows how well its payload can be compressed. So do
-// not combine Compress and Encrypt if an attacker can choose a part of the payload and see
-// the sizes of events.
+// The size of a compressed and encrypted event reveals how well its payload compresses. Don't
+// combine Compress and Encrypt if an attacker can choose part of a payload and see the sizes of
+// events.
 type Compress struct {
 	MinSize int // bytes; default 1 KiB
 }
 
 const encoding = "zstd"
 
-// windowSize is the size of the compression window that every decoder should support (RFC
-// 8878, 3.1.1.1.2).
+// windowSize is the window that every decoder should support (RFC 8878, 3.1.1.1.2).
 const windowSize = 8 << 20
 
-// A compressor does the work of Compress. A nil compressor does nothing.
+// A compressor implements Compress. A nil compressor does nothing.
 type compressor struct {
 	min, max int
 	encoder  *zstd.Encoder
@@ -48,7 +45,7 @@ func newCompressor(o *Compress, most int) (c *compressor, err error) {
 	if c.encoder, err = zstd.NewWriter(nil); err != nil {
 		return nil, fmt.Errorf("eventbus: envelope: %w", err)
 	}
-	c.encoder.EncodeAll(nil, nil) // so the encoder makes its channel here, outside of any synctest bubble, and each bubble may use it
+	c.encoder.EncodeAll(nil, nil) // makes the encoder create its channel here, outside of any synctest bubble, so that each bubble may use it
 	c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(max(most, windowSize))), zstd.WithDecoderConcurrency(0))
 	if err != nil {
 		return nil, fmt.Errorf("eventbus: envelope: %w", err)
@@ -74,7 +71,7 @@ func (c *compressor) open(e *eventbus.Event) error {
 		return nil
 	}
 	payload, err := c.decoder.DecodeAll(e.Payload, nil)
-	if len(e.Payload) == 0 { // which DecodeAll accepts
+	if len(e.Payload) == 0 { // DecodeAll accepts this
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {

@@ -12,14 +12,13 @@ const (
 	CausationID   = "causation-id"   // the ID of the event whose handler published this one
 )
 
-// Correlate returns two wrappers, for Options.Middleware and Options.PublishMiddleware of
-// one bus. A program that forwards events to another bus gives the second wrapper to that
-// bus. An event published with the context of a handler then names its origin, the handled
-// event. [CausationID] is the ID of the origin. [CorrelationID] is copied from the origin.
-// If the origin has no CorrelationID, it is the ID of the origin.
+// Correlate returns two wrappers for Options.Middleware and Options.PublishMiddleware of one bus.
+// Events that you publish with the context of a handler then name the handled event as their
+// origin: [CausationID] is its ID, and [CorrelationID] is copied from it, or is its ID if it has
+// none. If you forward events to another bus, use the second wrapper there.
 //
-// Correlate keeps a header that the program has set. A header that would exceed MaxHeaders
-// or MaxHeaderBytes is left out.
+// Correlate keeps headers that you have set, and leaves out any that would exceed MaxHeaders or
+// MaxHeaderBytes.
 func Correlate() (eventbus.Middleware, eventbus.PublishMiddleware) {
 	return rememberOrigin, stampOrigin
 }

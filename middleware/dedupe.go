@@ -13,31 +13,30 @@ import (
 
 // DedupeOptions are the settings of [Dedupe]. A zero field means its default.
 type DedupeOptions struct {
-	// ID returns the identity of an event. Events of one topic and group with the same ID
-	// are the same event. An event with the ID "" is always handled. Default: Event.ID.
+	// ID returns the identity of an event: events of one topic and group with the same ID count as
+	// the same event. Events with an empty ID are always handled. Default: Event.ID.
 	ID func(*eventbus.Delivery) string
 
 	// Age is how long a handled event is remembered. Default 24 hours.
 	Age time.Duration
 
-	// OnError is called if an event was handled but could not be marked.
+	// OnError is called if an event was handled but could not be marked as handled.
 	OnError OnError
 }
 
 const markTimeout = 5 * time.Second
 
-// Dedupe discards an event that its group has handled before: a redelivered event, or
-// another event with the same ID. The bus counts and reports the event as discarded, with
-// the reason "dropped".
+// Dedupe discards an event that its group has already handled: a redelivery, or another event with
+// the same ID. The bus counts and reports it as discarded, with the reason "dropped".
 //
-// Dedupe marks an ID in seen after the handler has returned nil. It gives the store 5
-// seconds. After a crash, or an error of the store, the event may run a second time, but it
-// is never lost. Dedupe is no lock. If two members, or two handlers of one member, run events
-// of one ID at the same time, both run. If an ID cannot be looked up, the event fails and is
-// retried. The keys in seen begin with "dedupe/", so package results may use the same store.
+// Dedupe marks an ID in seen after the handler has returned nil, and gives the store 5 seconds for
+// that. After a crash or a store error the event may therefore run again, but it is never lost. If
+// an ID cannot be looked up, the event fails and is retried. Dedupe is not a lock: if two members,
+// or two handlers of one member, run events with the same ID at the same time, both run. The keys
+// in seen begin with "dedupe/", so package results can share the store.
 //
-// Dedupe neither discards nor marks events of SubscribeManual, because a ManualHandler may
-// return nil before its event is handled. Dedupe panics if seen is nil or Age is negative.
+// Dedupe leaves events of SubscribeManual alone, because a ManualHandler may return nil before its
+// event is handled. It panics if seen is nil or Age is negative.
 func Dedupe(seen store.Store, o DedupeOptions) eventbus.Middleware {
 	switch {
 	case seen == nil:
@@ -70,7 +69,7 @@ func Dedupe(seen store.Store, o DedupeOptions) eventbus.Middleware {
 			mark, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 			defer cancel()
 			if err := seen.Set(mark, key, nil, o.Age); err != nil {
-				o.OnError.tell(ctx, d, fmt.Errorf("eventbus: dedupe: mark %q: %w", key, err))
+				o.OnError.report(ctx, d, fmt.Errorf("eventbus: dedupe: mark %q: %w", key, err))
 			}
 			return nil
 		}

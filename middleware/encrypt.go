@@ -8,30 +8,28 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Encrypt is a step of an [Envelope] that encrypts payloads by AES-GCM with random nonces.
-// Attributes and headers stay readable. The ID, the attributes except TTL and Retry, and
-// the headers named in EnvelopeOptions.Headers are protected against changes. So a payload
-// cannot be moved to another event. The topic is not protected, because a dead letter is in
-// another topic. An event that was changed is an [eventbus.Permanent] failure. An event
-// whose key is not in Keys is tried again, because the key may be added.
+// Encrypt is a step of an [Envelope] that encrypts payloads with AES-GCM and random nonces, which
+// adds 28 bytes. Attributes and headers stay readable. The ID, the attributes except TTL and Retry,
+// and the headers named in EnvelopeOptions.Headers are authenticated, so a payload cannot be moved
+// to another event. The topic is not, because a dead letter is in another topic. An event that was
+// tampered with fails permanently (see [eventbus.Permanent]). An event whose key is not in Keys is
+// retried, because you may add the key.
 //
-// To rotate keys, add the new key to Keys of all programs. Then let Key name the new key.
-// Remove the old key when no stored event or dead letter needs it. Use one key for at most
-// 2^32 events. Encryption adds 28 bytes to a payload.
+// To rotate keys, add the new key to Keys of all programs, then let Key name it. Remove the old key
+// once no stored event or dead letter needs it. Use one key for at most 2^32 events.
 //
-// An attacker with access to the broker can store an old event again, or present it as a
-// dead letter of another topic.
+// An attacker with access to the broker can store an old event again, or present it as a dead
+// letter of another topic.
 type Encrypt struct {
-	Key  string         // the ID of the key that encrypts; empty: this program only decrypts, and Publish fails
+	Key  string         // the ID of the key to encrypt with; if empty, this program only decrypts, and Publish fails
 	Keys map[string]Key // the keys that decrypt, by ID; each has 16, 24 or 32 random bytes, for AES-128, -192 or -256
 
-	// AcceptPlain accepts events that are not encrypted. Set it while the programs of a
-	// topic begin to encrypt. Without AcceptPlain such an event is a permanent failure.
+	// AcceptPlain accepts events that are not encrypted, which otherwise fail permanently. Set it
+	// while you introduce encryption in the programs of a topic.
 	AcceptPlain bool
 }
 
-// An encrypter does the work of Encrypt. A nil encrypter encrypts nothing, and refuses
-// encrypted events.
+// An encrypter implements Encrypt. A nil encrypter encrypts nothing and refuses encrypted events.
 type encrypter struct {
 	key         string
 	ciphers     map[string]cipher.AEAD
@@ -101,8 +99,7 @@ func (c *encrypter) open(e *eventbus.Event, headers []string, strict bool) error
 	return nil
 }
 
-// bound returns the attributes and headers that a payload is encrypted for. Decryption
-// fails if they have changed.
+// bound returns the attributes and headers that are authenticated with the payload.
 func (c *encrypter) bound(e *eventbus.Event, headers []string) []byte {
 	return bound("eventbus encrypt 1", e, []string{keyHeader, encodingHeader}, headers)
 }

@@ -3,13 +3,13 @@ package middleware
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-
 	"github.com/seed41896749/eventbus"
 )
 
@@ -24,51 +24,46 @@ const (
 	envelopeHeaders = 5
 )
 
-// EnvelopeOptions say which of four steps an [Envelope] takes. A nil step is left out.
-// Publishing takes the steps in the order of the fields, and handling in the opposite
-// order.
+// EnvelopeOptions select the steps of an [Envelope]; a nil step is skipped. Publishing applies them
+// in the order of the fields, and handling in the opposite order.
 type EnvelopeOptions struct {
 	Compress   *Compress
 	Encrypt    *Encrypt
 	ClaimCheck *ClaimCheck
 	Sign       *Sign
 
-	// Topics reports whether events that are published to a topic are sealed. A received
-	// event of another topic, such as a dead letter, is opened if it is sealed, and
-	// accepted if it is not. Default: the events of all topics are sealed. Topics is called
-	// from several goroutines.
+	// Topics reports whether events published to a topic are sealed. Received events of other
+	// topics, such as dead letters, are opened if they are sealed and accepted if they are not. By
+	// default all topics are sealed. Topics is called concurrently.
 	Topics func(topic string) bool
 
-	// MaxPayload is the largest payload in bytes, of a published event before sealing and
-	// of a received event after decompression. A handler and its envelope together use up
-	// to three times as much memory. Default: eventbus.MaxPayload; with ClaimCheck 16 MiB.
+	// MaxPayload is the largest payload in bytes: of a published event before sealing, and of a
+	// received event after decompression. A handler and its envelope together use up to three times
+	// as much memory. Default: eventbus.MaxPayload, or 16 MiB with ClaimCheck.
 	MaxPayload int
 
-	// Headers are names of headers that Encrypt and Sign protect against changes. They
-	// always protect the payload, and the attributes except TTL and Retry, which a dead
-	// letter does not have. Do not name a header that another program adds after the event
-	// was sealed.
+	// Headers names headers that Encrypt and Sign protect in addition to the payload and the
+	// attributes. (TTL and Retry are never protected, because dead letters don't have them.) Don't
+	// name a header that another program adds after sealing.
 	Headers []string
 }
 
-// An Envelope seals events when they are published, and opens them before they are handled.
-// Its [EnvelopeOptions] choose the steps. Every combination of steps is valid, and their
-// order is fixed. Payloads are compressed before they are encrypted, because encrypted data
-// cannot be compressed. The store of a ClaimCheck gets encrypted payloads. The signature is
-// checked before any other part is read.
+// An Envelope seals events when they are published and opens them before they are handled.
+// [EnvelopeOptions] select its steps, whose order is fixed: payloads are compressed before they are
+// encrypted, because encrypted data doesn't compress; a ClaimCheck stores encrypted payloads; and
+// the signature is checked before anything else is read.
 //
-// All programs of a topic need the same steps. An envelope without Compress does not
-// decompress, and an envelope without Sign checks no signature. Encrypt and Sign refuse
-// unprotected events, unless AcceptPlain or AcceptUnsigned is set. An event that cannot be
-// opened does not reach the handler. It goes to the dead-letter topic, still sealed. But
-// first it is retried after an unknown key ID, because the program may get the key later.
-// It is also retried after an error of a [BlobStore], or if the envelope lacks Encrypt or
-// ClaimCheck.
+// All programs of a topic need the same steps. An envelope without Compress doesn't decompress, and
+// one without Sign doesn't check signatures. Encrypt and Sign refuse unprotected events unless
+// AcceptPlain or AcceptUnsigned is set. An event that cannot be opened never reaches the handler.
+// It goes to the dead-letter topic, still sealed. It is retried first if its key ID is unknown,
+// because the program may get the key later, if a [BlobStore] failed, or if the envelope lacks
+// Encrypt or ClaimCheck.
 //
-// An event stays sealed in its topic and as a dead letter. A handler of the dead-letter
-// topic on a bus with the envelope sees the opened event. The function Retry.Delay gets the
-// sealed event. Programs that read a topic without a group call Open. A sealed event that
-// is published again is stored as it is; Publish fails if the envelope cannot open it.
+// Events stay sealed in their topic and as dead letters. A handler of the dead-letter topic sees
+// the opened event if its bus has the envelope; the function Retry.Delay gets the sealed one.
+// Programs that read a topic without a group call Open. A sealed event that is published again is
+// stored unchanged; Publish fails if the envelope cannot open it.
 //
 // The methods of an Envelope are safe for concurrent use.
 type Envelope struct {
@@ -79,7 +74,7 @@ type Envelope struct {
 }
 
 // NewEnvelope returns an envelope with the steps of o. If o is invalid, the error is a
-// *eventbus.FieldError, whose text has no secret.
+// *eventbus.FieldError, whose text contains no secret.
 func NewEnvelope(o EnvelopeOptions) (*Envelope, error) {
 	most := eventbus.MaxPayload
 	if o.ClaimCheck != nil {
@@ -115,12 +110,12 @@ func envelopeError(field, reason string) error {
 	return &eventbus.FieldError{Field: "EnvelopeOptions." + field, Reason: reason}
 }
 
-// Install adds the envelope to the options of a bus. Publishing then seals after all other
-// middleware, and handling opens before all other middleware. Call Install after all other
-// middleware is set, and then pass *o to eventbus.New. Set Service in *o, not in a copy.
+// Install adds the envelope to the options of a bus, such that publishing seals after all other
+// middleware, and handling opens before all other middleware. Call it once all other middleware is
+// set, and then pass *o to eventbus.New. Set Service in *o, not in a copy.
 func (v *Envelope) Install(o *eventbus.Options) {
 	o.Middleware = slices.Insert(slices.Clone(o.Middleware), 0, v.opening)
-	sealing := func(next eventbus.Publisher) eventbus.Publisher { // eventbus.New calls it, so o.Service may still change
+	sealing := func(next eventbus.Publisher) eventbus.Publisher { // eventbus.New calls this, so o.Service may change until then
 		return v.sealing(next, o.Effective().Service)
 	}
 	o.PublishMiddleware = append(slices.Clone(o.PublishMiddleware), sealing)
@@ -138,8 +133,8 @@ func (v *Envelope) opening(next eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// sealing returns a publisher that publishes sealed copies of events by next, so that a
-// middleware around it still sees the events as they were. service is the default Source.
+// sealing returns a publisher that passes sealed copies of events to next, so that middleware
+// around it still sees the originals. service is the default Source.
 func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if !v.covers(topic) {
@@ -157,8 +152,8 @@ func (v *Envelope) sealing(next eventbus.Publisher, service string) eventbus.Pub
 	})
 }
 
-// notSealed returns the error of a call of Publish that stores none of its n events,
-// because event i cannot be sealed.
+// notSealed returns the error of a Publish that stores none of its n events, because event i cannot
+// be sealed.
 func notSealed(topic string, i, n int, err error) error {
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
 		f.Field = fmt.Sprintf("events[%d].%s", i, f.Field)
@@ -168,8 +163,7 @@ func notSealed(topic string, i, n int, err error) error {
 	return &eventbus.PublishError{Topic: topic, Errors: slices.Repeat([]error{err}, n)}
 }
 
-// seal seals e by all steps, unless e is sealed already. service is the default of
-// e.Source.
+// seal applies all steps to e, unless e is already sealed. service is the default of e.Source.
 func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) error {
 	if done, err := v.isSealed(ctx, e); done || err != nil {
 		return err
@@ -205,17 +199,16 @@ func (v *Envelope) seal(ctx context.Context, e *eventbus.Event, service string) 
 	return v.sign.seal(e, v.o.Headers)
 }
 
-// Open opens the stored event e, for programs that read a topic without a group. An event
-// to which no step was applied stays as it is, if AcceptPlain and AcceptUnsigned allow
-// that. After an error e is unchanged. If no retry can help, the error is marked by
-// [eventbus.Permanent]. Errors may contain key IDs and names of a [BlobStore], but no keys,
-// payloads or other header values.
+// Open opens the stored event e, for programs that read a topic without a group. An event to which
+// no step was applied stays as it is, if AcceptPlain and AcceptUnsigned allow that. After an error
+// e is unchanged. If retrying cannot help, the error is marked with [eventbus.Permanent]. Errors
+// may contain key IDs and names in a [BlobStore], but no keys, payloads or other header values.
 func (v *Envelope) Open(ctx context.Context, e *eventbus.Event) error {
 	return v.openWith(ctx, e, true)
 }
 
-// openWith does the work of Open. If strict is false, it accepts an event that is neither
-// encrypted nor signed.
+// openWith implements Open. If strict is false, it accepts events that are neither encrypted nor
+// signed.
 func (v *Envelope) openWith(ctx context.Context, e *eventbus.Event, strict bool) error {
 	opened := *e
 	opened.Headers = slices.Clone(e.Headers)
@@ -256,8 +249,8 @@ func isEnvelopes(name string) bool {
 
 func hasEnvelopes(h eventbus.Header) bool { return isEnvelopes(h.Name) }
 
-// isSealed reports whether e is sealed already. It returns an error if e has headers of an
-// envelope but cannot be opened by v. Such an event would be stored unprotected.
+// isSealed reports whether e is already sealed. If e has envelope headers but v cannot open it,
+// isSealed returns an error, because such an event would be stored unprotected.
 func (v *Envelope) isSealed(ctx context.Context, e *eventbus.Event) (bool, error) {
 	i := slices.IndexFunc(e.Headers, hasEnvelopes)
 	if i < 0 {
@@ -275,8 +268,48 @@ func (v *Envelope) isSealed(ctx context.Context, e *eventbus.Event) (bool, error
 	return true, nil
 }
 
-// permanent returns an error marked by [eventbus.Permanent], after which the event is not
-// retried.
+// permanent returns an error after which the event is not retried.
 func permanent(format string, args ...any) error {
 	return eventbus.Permanent(fmt.Errorf(format, args...))
+}
+
+// bound returns the canonical form of the attributes and headers of e that a step, such as Sign,
+// protects. Each step passes its own text as use, so that no two steps produce the same form. Parts
+// are prefixed with their length, and a missing header differs from an empty one.
+//
+// The form contains the ID under which e was first published, because a dead letter has another ID,
+// and not the topic, because a dead letter is in another topic.
+func bound(use string, e *eventbus.Event, headers ...[]string) []byte {
+	b := part(nil, use)
+	for _, attribute := range []string{
+		e.Headers.Get(idHeader), e.Key, e.Type, e.Source, e.Subject, e.ContentType,
+		e.Time.UTC().Format(time.RFC3339Nano),
+	} {
+		b = part(b, attribute)
+	}
+	for _, names := range headers {
+		for _, name := range names {
+			if value, ok := e.Headers.Lookup(name); ok {
+				b = part(part(b, name), value)
+			}
+		}
+	}
+	return b
+}
+
+func part(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// checkID returns an error if the protected ID is not the ID of e. A dead letter may differ,
+// because it is stored under an ID of its own.
+func checkID(e *eventbus.Event) error {
+	id, ok := e.Headers.Lookup(idHeader)
+	if !ok {
+		return permanent("lacks the header %s", idHeader)
+	}
+	if _, dead := eventbus.DeadLetterOf(e); !dead && id != e.ID {
+		return permanent("was published under another ID")
+	}
+	return nil
 }

@@ -4,25 +4,21 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"math/rand/v2"
-	"net/url"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
-
-	"github.com/stretchr/testify/require"
+	"time"
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/stretchr/testify/require"
 )
 
 func TestEnvelopeRoundTripsInEveryCombination(t *testing.T) {
@@ -248,50 +244,6 @@ func TestEnvelopeRefusesItsHeaders(t *testing.T) {
 	}
 }
 
-// A store that cannot be reached, or a connection to it that ends, is no reason to give up
-// an event, whatever its error wraps. A payload that ends early is one.
-func TestClaimCheckRetriesAfterALostConnection(t *testing.T) {
-	for name, s := range map[string]*failsOnce{
-		"the answer is lost": {err: &url.Error{Op: "Get", URL: "http://store/x", Err: io.EOF}},
-		"the body is cut":    {err: io.ErrUnexpectedEOF, cut: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s.BlobStore = fileStore(t)
-				o := middleware.EnvelopeOptions{MaxPayload: math.MaxInt, ClaimCheck: &middleware.ClaimCheck{Store: s, MinSize: 10}}
-				bus := sealing(t, envelope(t, o))
-				got := handle(t, bus, "orders", "", nil)
-				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 1000)}))
-				require.NoError(t, bus.WaitIdle(t.Context()))
-				require.Len(t, *got, 1)
-			})
-		})
-	}
-}
-
-// failsOnce is a store whose first Get fails with err; with cut, after three bytes.
-type failsOnce struct {
-	middleware.BlobStore
-	err  error
-	cut  bool
-	gets atomic.Int32
-}
-
-func (f *failsOnce) Get(ctx context.Context, name string) (io.ReadCloser, error) {
-	r, err := f.BlobStore.Get(ctx, name)
-	switch {
-	case err != nil || f.gets.Add(1) > 1:
-		return r, err
-	case !f.cut:
-		return nil, errors.Join(f.err, r.Close())
-	}
-	type closing struct {
-		io.Reader
-		io.Closer
-	}
-	return closing{io.MultiReader(io.LimitReader(r, 3), iotest.ErrReader(f.err)), r}, nil
-}
-
 // An event that only looks sealed is refused, and not stored unprotected.
 func TestSealedHeadersWithoutASeal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -323,19 +275,6 @@ func TestMaxPayloadBoundsReceivedEvents(t *testing.T) {
 		require.ErrorIs(t, envelope(t, o).Open(t.Context(), &e), eventbus.ErrTooLarge, "combination %d", combination)
 		o.MaxPayload = 1500
 		require.NoError(t, envelope(t, o).Open(t.Context(), &e), "combination %d", combination)
-	}
-}
-
-// A compressed payload that was cut is damaged, also if nothing of it is left.
-func TestCutCompressedPayloadIsDamaged(t *testing.T) {
-	v := envelope(t, steps(t, 1))
-	bus := sealing(t, v)
-	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: bytes.Repeat([]byte("apples "), 300)}))
-	stored := bus.Published("orders")[0]
-	for n := range len(stored.Payload) {
-		e := stored
-		e.Payload = stored.Payload[:n]
-		require.Error(t, v.Open(t.Context(), &e), "cut to %d bytes", n)
 	}
 }
 
@@ -372,5 +311,207 @@ func TestRedrivenLetterOfALetterIsTheFirstLetter(t *testing.T) {
 		require.True(t, dead)
 		require.Equal(t, []string{"e-1", "g", "orders"}, []string{why.ID, why.Group, why.Topic})
 		require.Nil(t, e.Retry)
+	})
+}
+
+var (
+	aesKey     = middleware.NewKey(bytes.Repeat([]byte{7}, 32))
+	signingKey = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
+)
+
+// steps returns options with the steps whose bits are set in combination, 0 to 15.
+func steps(t *testing.T, combination int) (o middleware.EnvelopeOptions) {
+	if combination&1 != 0 {
+		o.Compress = &middleware.Compress{MinSize: 100}
+	}
+	if combination&2 != 0 {
+		o.Encrypt = &middleware.Encrypt{Key: "2026", Keys: map[string]middleware.Key{"2026": aesKey}}
+	}
+	if combination&4 != 0 {
+		o.ClaimCheck = &middleware.ClaimCheck{Store: fileStore(t), MinSize: 1000}
+	}
+	if combination&8 != 0 {
+		o.Sign = &middleware.Sign{Key: "till", Private: middleware.NewKey(signingKey)}
+	}
+	return o
+}
+
+func fileStore(t *testing.T) *middleware.FileStore {
+	t.Helper()
+	s, err := middleware.OpenFileStore(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func envelope(t *testing.T, o middleware.EnvelopeOptions) *middleware.Envelope {
+	t.Helper()
+	v, err := middleware.NewEnvelope(o)
+	require.NoError(t, err)
+	return v
+}
+
+// sealing returns a bus with v.
+func sealing(t *testing.T, v *middleware.Envelope) *eventbustest.Bus {
+	t.Helper()
+	o := eventbus.Options{Service: "shop"}
+	v.Install(&o)
+	return eventbustest.NewWith(t, o)
+}
+
+// handle subscribes to topic, and returns the list of the events that its handler gets.
+// The handler fails for good with failure, unless that is nil.
+func handle(t *testing.T, bus *eventbustest.Bus, topic, deadLetter string, failure error) *[]eventbus.Event {
+	t.Helper()
+	got := &[]eventbus.Event{}
+	_, err := bus.Subscribe(t.Context(), topic, eventbus.SubscribeOptions{Group: "g", DeadLetter: deadLetter},
+		func(_ context.Context, d *eventbus.Delivery) error {
+			*got = append(*got, d.Event)
+			return eventbus.Permanent(failure)
+		})
+	require.NoError(t, err)
+	return got
+}
+
+// published are events of all kinds.
+func published() []*eventbus.Event {
+	noise := make([]byte, 5000)
+	random := rand.NewChaCha8([32]byte{})
+	_, _ = random.Read(noise)
+	return []*eventbus.Event{
+		{},
+		{Payload: []byte("secret")},
+		{Payload: bytes.Repeat([]byte("secret "), 10_000), Headers: eventbus.Headers{{Name: "tenant", Value: "blue"}}},
+		{Payload: noise},
+		{
+			ID: "an ID", Type: "order.placed", Source: "till", Subject: "o-1", ContentType: "text/plain", Key: "k",
+			Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600)), Payload: []byte("secret"),
+		},
+		{Payload: bytes.Repeat([]byte("secret "), 200), Headers: eventbus.Headers{{Name: "content-encoding", Value: "identity"}}},
+	}
+}
+
+// arbitrary returns n events with random attributes, headers and payloads.
+func arbitrary(seed uint64, n int) (events []*eventbus.Event) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	text := func() string {
+		letters := []rune("abc /=%\"';:,äß語🙂")
+		runes := make([]rune, random.IntN(20))
+		for i := range runes {
+			runes[i] = letters[random.IntN(len(letters))]
+		}
+		return string(runes)
+	}
+	for range n {
+		e := &eventbus.Event{
+			ID: text(), Type: text(), Source: text(), Subject: text(), ContentType: text(), Key: text(),
+			Time: time.Unix(random.Int64N(4e9), random.Int64N(1e9)), Payload: make([]byte, random.IntN(3000)),
+		}
+		e.ID += fmt.Sprint(len(events)) // the test finds events by ID
+		alphabet := 1 + random.IntN(256)
+		for i := range e.Payload {
+			e.Payload[i] = byte(random.IntN(alphabet))
+		}
+		for i := range random.IntN(4) {
+			e.Headers.Set(fmt.Sprint("h", i), text())
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// requireSame compares events without their positions. An empty ID, Source or Time of want
+// equals any.
+func requireSame(t *testing.T, want *eventbus.Event, got eventbus.Event) {
+	t.Helper()
+	w := *want
+	w.Position, got.Position = "", ""
+	w.ID, w.Source = cmp.Or(w.ID, got.ID), cmp.Or(w.Source, got.Source)
+	if w.Time.IsZero() {
+		w.Time = got.Time
+	}
+	require.WithinDuration(t, w.Time, got.Time, 0)
+	w.Time, got.Time = time.Time{}, time.Time{}
+	if len(w.Headers) == 0 {
+		w.Headers, got.Headers = nil, got.Headers[:len(got.Headers):len(got.Headers)]
+		require.Empty(t, got.Headers, "only the headers of the program")
+		got.Headers = nil
+	}
+	if len(w.Payload) == 0 {
+		w.Payload = nil
+		require.Empty(t, got.Payload)
+		got.Payload = nil
+	}
+	require.Equal(t, w, got)
+}
+
+func TestNewEnvelopeRefuses(t *testing.T) {
+	keys := map[string]middleware.Key{"a": aesKey}
+	private := middleware.NewKey(signingKey)
+	for want, o := range map[string]middleware.EnvelopeOptions{
+		"MaxPayload is negative":      {MaxPayload: -1},
+		"ClaimCheck.Store is nil":     {ClaimCheck: &middleware.ClaimCheck{}},
+		"Encrypt.Keys is empty":       {Encrypt: &middleware.Encrypt{Key: "a"}},
+		"Encrypt.Keys[a] has 5 bytes": {Encrypt: &middleware.Encrypt{Keys: map[string]middleware.Key{"a": middleware.NewKey([]byte("short"))}}},
+		"Encrypt.Keys has a key ID":   {Encrypt: &middleware.Encrypt{Keys: map[string]middleware.Key{"": aesKey}}},
+		"Encrypt.Key is \"b\"":        {Encrypt: &middleware.Encrypt{Key: "b", Keys: keys}},
+		"Sign.Public is empty":        {Sign: &middleware.Sign{}},
+		"Sign.Public[a] has 3 bytes":  {Sign: &middleware.Sign{Public: map[string]ed25519.PublicKey{"a": make([]byte, 3)}}},
+		"Sign.Public has the key ID":  {Sign: &middleware.Sign{Public: map[string]ed25519.PublicKey{"a b": make([]byte, 32)}}},
+		"Sign.Public[a] is not":       {Sign: &middleware.Sign{Key: "a", Private: private, Public: map[string]ed25519.PublicKey{"a": make([]byte, 32)}}},
+		"Sign.Key is empty, but":      {Sign: &middleware.Sign{Private: private}},
+		"Sign.Private has 3 bytes":    {Sign: &middleware.Sign{Key: "a", Private: middleware.NewKey([]byte("abc"))}},
+	} {
+		_, err := middleware.NewEnvelope(o)
+		_, ok := errors.AsType[*eventbus.FieldError](err)
+		require.True(t, ok, "%s: got %v, want a FieldError", want, err)
+		require.ErrorContains(t, err, "eventbus: EnvelopeOptions."+want)
+	}
+}
+
+// A bus may have sealed topics and others.
+func TestEnvelopeOfSomeTopics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := steps(t, 11)
+		o.Topics = func(topic string) bool { return topic == "orders" }
+		v := envelope(t, o)
+		bus := sealing(t, v)
+		e := published()[2]
+		require.NoError(t, bus.Publish(t.Context(), "plain", published()[2]))
+		require.Equal(t, string(e.Payload), string(bus.Published("plain")[0].Payload), "published as it is")
+
+		plain := handle(t, bus, "plain", "", nil)
+		orders := handle(t, bus, "orders", "", errBroken)
+		dead := handle(t, bus, "orders.dlq", "hopeless", nil)
+		require.NoError(t, bus.Publish(t.Context(), "plain", published()[2]))
+		require.NoError(t, bus.Publish(t.Context(), "orders", published()[2]))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.NotContains(t, string(bus.Published("orders")[0].Payload), "secret")
+		for topic, got := range map[string][]eventbus.Event{"plain": *plain, "orders": *orders, "orders.dlq": *dead} {
+			require.NotEmpty(t, got, topic)
+			require.Equal(t, string(e.Payload), string(got[0].Payload), topic)
+		}
+
+		handled, letter := receive(t, v, *e)
+		require.Empty(t, handled, "events of a sealed topic must be sealed")
+		require.Equal(t, eventbus.ReasonPermanent, letter.Reason)
+	})
+}
+
+func TestProgramsThatOnlyOpenDoNotPublish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		public := map[string]ed25519.PublicKey{"till": signingKey.Public().(ed25519.PublicKey)}
+		reads := middleware.EnvelopeOptions{
+			Encrypt: &middleware.Encrypt{Keys: map[string]middleware.Key{"2026": aesKey}},
+			Sign:    &middleware.Sign{Public: public},
+		}
+		e := sealed(t, envelope(t, steps(t, 10)), eventbus.Event{ID: "1", Payload: []byte("pay 1")})
+		handled, _ := receive(t, envelope(t, reads), e)
+		require.Len(t, handled, 1)
+
+		for step, o := range map[string]middleware.EnvelopeOptions{"Encrypt": {Encrypt: reads.Encrypt}, "Sign": {Sign: reads.Sign}} {
+			err := sealing(t, envelope(t, o)).Publish(t.Context(), "orders", &eventbus.Event{})
+			require.EqualError(t, err, "eventbus: events[0].Payload cannot be sealed, because EnvelopeOptions."+step+".Key is empty")
+		}
 	})
 }

@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// A FileStore is a [BlobStore] in a folder, with a file for each payload. Programs on
-// several machines need a shared folder. Its methods are safe for concurrent use.
+// A FileStore is a [BlobStore] that keeps each payload in a file of one folder. Programs on several
+// machines need a shared folder. Its methods are safe for concurrent use.
 type FileStore struct{ root *os.Root }
 
 var _ BlobStore = (*FileStore)(nil)
 
-// OpenFileStore opens a folder that exists. Close the store after its buses are shut down.
+// OpenFileStore opens an existing folder. Close the store after you have shut down the buses that
+// use it.
 func OpenFileStore(folder string) (*FileStore, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -29,11 +30,11 @@ func OpenFileStore(folder string) (*FileStore, error) {
 // Close closes the folder.
 func (s *FileStore) Close() error { return s.root.Close() }
 
-// partial is the end of the name of a file that is being written.
+// partial is the suffix of files that are still being written.
 const partial = ".part"
 
-// Put writes data to a file under another name, syncs it, and renames it to name. So a
-// crash leaves no incomplete payload under name.
+// Put writes data to a temporary file, syncs it, and renames it to name, so that a crash leaves no
+// incomplete payload under name.
 func (s *FileStore) Put(_ context.Context, name string, data []byte) (err error) {
 	part := name + partial
 	f, err := s.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -50,7 +51,7 @@ func (s *FileStore) Put(_ context.Context, name string, data []byte) (err error)
 	return s.syncFolder()
 }
 
-// syncFolder syncs the folder, so that the new name of a file is durable.
+// syncFolder makes the new name of a file durable.
 func (s *FileStore) syncFolder() error {
 	folder, err := s.root.Open(".")
 	if err != nil {
@@ -59,15 +60,14 @@ func (s *FileStore) syncFolder() error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// Get opens the payload with this name for reading.
+// Get opens the payload called name.
 func (s *FileStore) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return s.root.Open(name)
 }
 
-// DeleteOlder deletes the payloads that were stored longer ago than age, and incomplete
-// files of that age. It returns their number, also with an error. Other files of the folder
-// stay. [ClaimCheck] says how great age must be. One program should call DeleteOlder from
-// time to time.
+// DeleteOlder deletes payloads and incomplete files that are older than age, and leaves other files
+// in the folder alone. It returns how many it deleted, even if it returns an error. For how to
+// choose age see [ClaimCheck]. Call it from time to time, in one program.
 func (s *FileStore) DeleteOlder(ctx context.Context, age time.Duration) (deleted int, err error) {
 	files, err := fs.ReadDir(s.root.FS(), ".")
 	if err != nil {

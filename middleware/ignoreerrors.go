@@ -11,7 +11,7 @@ import (
 // An ErrorRule reports whether [IgnoreErrors] ignores an error.
 type ErrorRule func(error) bool
 
-// Is returns a rule for the errors that match one of targets, by errors.Is.
+// Is returns a rule for errors that match one of targets, as errors.Is does.
 func Is(targets ...error) ErrorRule {
 	return func(err error) bool {
 		for _, target := range targets {
@@ -23,7 +23,7 @@ func Is(targets ...error) ErrorRule {
 	}
 }
 
-// As returns a rule for the errors in which errors.As finds an error of type E.
+// As returns a rule for errors that contain an error of type E, as errors.As does.
 func As[E error]() ErrorRule {
 	return func(err error) bool {
 		_, ok := errors.AsType[E](err)
@@ -31,11 +31,12 @@ func As[E error]() ErrorRule {
 	}
 }
 
-// IgnoreErrors makes a run a success if one of rules returns true for its error: the event
-// is acknowledged and counted as handled. An event of SubscribeManual is dropped instead
-// (see [eventbus.Drop]), because the result nil would not settle it. [Is] and [As] also
-// find errors that [eventbus.Permanent] or [eventbus.RetryAfter] wraps. Neither a panic nor
-// an [observer.NotRunError] is ever ignored. To log the ignored errors, put [Logging] after
+// IgnoreErrors turns a failed run into a success if one of rules accepts its error: the event is
+// acknowledged and counted as handled. An event of SubscribeManual is dropped instead (see
+// [eventbus.Drop]), because returning nil would not settle it.
+//
+// [Is] and [As] also find errors that [eventbus.Permanent] or [eventbus.RetryAfter] wraps. A panic
+// or an [observer.NotRunError] is never ignored. To log ignored errors, put [Logging] after
 // IgnoreErrors in Options.Middleware.
 func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
@@ -58,5 +59,5 @@ func IgnoreErrors(rules ...ErrorRule) eventbus.Middleware {
 	}
 }
 
-// isNotRun reports whether err says that no handler ran.
+// isNotRun reports whether err means that no handler ran.
 func isNotRun(err error) bool { return As[*observer.NotRunError]()(err) }

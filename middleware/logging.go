@@ -8,10 +8,10 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Logging writes one record for each run of a handler. The level is Debug if the handler
-// returned nil, and Warn after an error, a panic or runtime.Goexit. An event that ended with
-// an [observer.NotRunError] had no run. Payloads and headers are not logged. A nil logger
-// means slog.Default(), looked up for each record.
+// Logging logs one line per run of a handler: at level Debug if the handler returned nil, and at
+// Warn after an error, a panic or runtime.Goexit. Events that ended with an [observer.NotRunError]
+// did not run and are not logged. Payloads and headers are never logged. If logger is nil, each
+// line goes to the current slog.Default().
 func Logging(logger *slog.Logger) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -25,7 +25,7 @@ func Logging(logger *slog.Logger) eventbus.Middleware {
 	}
 }
 
-// An entry describes one run, for its log record.
+// An entry collects what the log line of a run needs.
 type entry struct {
 	logger   *slog.Logger
 	delivery eventbus.Delivery // a copy, because the handler may change its Delivery

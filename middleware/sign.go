@@ -12,36 +12,37 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Sign is a step of an [Envelope] that signs events with Ed25519 (RFC 8032). The signature
-// covers the payload, the ID, the attributes except TTL and Retry, and the headers named in
-// EnvelopeOptions.Headers. With Encrypt it covers the encrypted payload. With ClaimCheck it
-// covers the reference to a stored payload. It does not cover the topic, because a dead
-// letter is in another topic. No handler gets an event with a wrong signature, which is an
-// [eventbus.Permanent] failure. An event whose key is not in Public is tried again, because
-// the key may be added. A handler gets unsigned events only with AcceptUnsigned, or of
-// topics that EnvelopeOptions.Topics leaves out.
+// Sign is a step of an [Envelope] that signs events with Ed25519 (RFC 8032). The signature covers
+// the ID, the attributes except TTL and Retry, the headers named in EnvelopeOptions.Headers, and
+// the payload: the encrypted one with Encrypt, and the reference to it with ClaimCheck. It does not
+// cover the topic, because a dead letter is in another topic.
 //
-// A program that has only public keys can verify events, but cannot forge them. To rotate
-// keys, add the new public key to all programs. Then let publishers sign with the new
-// private key. Remove the old public key when no stored event or dead letter needs it.
+// Handlers never get an event with a wrong signature; it fails permanently (see
+// [eventbus.Permanent]). An event whose key is not in Public is retried, because you may add the
+// key. Handlers get unsigned events only with AcceptUnsigned, or from topics that
+// EnvelopeOptions.Topics excludes.
 //
-// A valid signature does not show that the event is new. An attacker with access to the
-// broker can store a copy of a signed event, also in another topic. In the same topic,
-// [Dedupe] discards a copy with the same ID. But a dead letter has an ID of its own, which is
-// not signed. For it, Sign checks the original ID, which is in a header of the dead letter.
-// By adding this header an attacker can give a copy any ID. Handlers that must not run twice
-// need an ID in the signed payload.
+// A program that has only public keys can verify events but not forge them. To rotate keys, add the
+// new public key to all programs, then let publishers sign with the new private key. Remove the old
+// public key once no stored event or dead letter needs it.
+//
+// A valid signature does not prove that an event is new. An attacker with access to the broker can
+// store a copy of a signed event, even in another topic. In the same topic, [Dedupe] discards a
+// copy with the same ID. But a dead letter has an ID of its own, which is not signed; Sign then
+// checks the original ID, which is in a header of the dead letter. By adding that header, an
+// attacker can give a copy any ID. If a handler must not run twice, put an ID into the signed
+// payload.
 type Sign struct {
-	Key     string                       // the ID of the key that signs; empty: this program only verifies, and Publish fails
-	Private Key                          // the key that signs: NewKey of an ed25519.PrivateKey
+	Key     string                       // the ID of the key to sign with; if empty, this program only verifies, and Publish fails
+	Private Key                          // the key to sign with: NewKey of an ed25519.PrivateKey
 	Public  map[string]ed25519.PublicKey // the keys that verify, by ID; the envelope adds the public key of Private
 
-	// AcceptUnsigned accepts events without a signature. Set it while the programs of a
-	// topic begin to sign. Without AcceptUnsigned such an event is a permanent failure.
+	// AcceptUnsigned accepts events without a signature, which otherwise fail permanently. Set it
+	// while you introduce signing in the programs of a topic.
 	AcceptUnsigned bool
 }
 
-// A signer does the work of Sign. A nil signer does nothing.
+// A signer implements Sign. A nil signer does nothing.
 type signer struct {
 	key            string
 	private        Key
@@ -122,8 +123,7 @@ func (s *signer) open(e *eventbus.Event, headers []string, strict bool) error {
 
 var errSignature = errors.New("the signature is wrong: the event was changed, or another key signed it")
 
-// bound returns the bytes that are signed: attributes, the given headers, and the digest of
-// the payload.
+// bound returns the bytes to sign: attributes, the given headers, and the digest of the payload.
 func (s *signer) bound(e *eventbus.Event, headers []string) []byte {
 	b := bound("eventbus sign 1", e, []string{keyHeader, encodingHeader, claimHeader}, headers)
 	digest := sha256.Sum256(e.Payload)

@@ -10,15 +10,14 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Timeout bounds each run of a handler by the entry of byType for the event's Type, within
-// SubscribeOptions.Timeout. When the time is over, the handler's context ends with the
-// cause *observer.TimeoutError. If the handler then returns an error, Timeout returns an
-// error that wraps both. A handler that returns nil has succeeded, however late. A type
-// without a positive entry has no such bound.
+// Timeout limits each run of a handler by the entry of byType for the event's Type, within
+// SubscribeOptions.Timeout. Types without a positive entry have no such limit. When the time is
+// over, the handler's context ends with the cause *observer.TimeoutError; if the handler then
+// returns an error, Timeout returns an error that wraps both. A handler that returns nil has
+// succeeded, however late.
 //
-// With SubscribeManual, Timeout bounds the call of the handler, not the time until
-// settlement. The handler's ctx ends when the handler returns, and later work uses
-// ManualDelivery.Context.
+// With SubscribeManual, Timeout limits the call of the handler, not the time until settlement. The
+// handler's ctx ends when the handler returns, so later work should use ManualDelivery.Context.
 func Timeout(byType map[string]time.Duration) eventbus.Middleware {
 	byType = maps.Clone(byType)
 	return func(next eventbus.Handler) eventbus.Handler {

@@ -9,14 +9,14 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Check returns nil for a valid event, or an error that says why the event is invalid. It
-// is called from several goroutines. It must not change the event.
+// A Check returns nil for a valid event, or an error that says why it is invalid. It must not
+// change the event, and is called concurrently.
 type Check func(*eventbus.Event) error
 
-// Validate checks each event before its handler runs. The check is the entry of byType for
-// the event's Type. The parameter otherwise checks events without an entry; if it is nil,
-// they are accepted. If a check returns an error, the handler does not run. The event fails
-// with this error as [eventbus.Permanent], so it goes to the dead-letter topic.
+// Validate checks each event before its handler runs, with the entry of byType for the event's
+// Type, or with otherwise if there is none. If otherwise is nil, such events are accepted. If the
+// check returns an error, the handler does not run, and the event fails permanently (see
+// [eventbus.Permanent]), so it goes to the dead-letter topic.
 //
 // Validate copies byType, and panics if one of its checks is nil.
 func Validate(byType map[string]Check, otherwise Check) eventbus.Middleware {

@@ -3,18 +3,14 @@ package middleware_test
 import (
 	"bytes"
 	"crypto/ed25519"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/stretchr/testify/require"
 )
 
 // sealed returns the stored form of e.
@@ -184,35 +180,6 @@ func TestUnprotectedEventsAreAcceptedOnRequest(t *testing.T) {
 	})
 }
 
-// A bus may have sealed topics and others.
-func TestEnvelopeOfSomeTopics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := steps(t, 11)
-		o.Topics = func(topic string) bool { return topic == "orders" }
-		v := envelope(t, o)
-		bus := sealing(t, v)
-		e := published()[2]
-		require.NoError(t, bus.Publish(t.Context(), "plain", published()[2]))
-		require.Equal(t, string(e.Payload), string(bus.Published("plain")[0].Payload), "published as it is")
-
-		plain := handle(t, bus, "plain", "", nil)
-		orders := handle(t, bus, "orders", "", errBroken)
-		dead := handle(t, bus, "orders.dlq", "hopeless", nil)
-		require.NoError(t, bus.Publish(t.Context(), "plain", published()[2]))
-		require.NoError(t, bus.Publish(t.Context(), "orders", published()[2]))
-		require.NoError(t, bus.WaitIdle(t.Context()))
-		require.NotContains(t, string(bus.Published("orders")[0].Payload), "secret")
-		for topic, got := range map[string][]eventbus.Event{"plain": *plain, "orders": *orders, "orders.dlq": *dead} {
-			require.NotEmpty(t, got, topic)
-			require.Equal(t, string(e.Payload), string(got[0].Payload), topic)
-		}
-
-		handled, letter := receive(t, v, *e)
-		require.Empty(t, handled, "events of a sealed topic must be sealed")
-		require.Equal(t, eventbus.ReasonPermanent, letter.Reason)
-	})
-}
-
 // A program without a step must not hand sealed data to its handlers.
 func TestSealedDataIsNotHandled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -223,73 +190,4 @@ func TestSealedDataIsNotHandled(t *testing.T) {
 			require.Equal(t, eventbus.ReasonExhausted, letter.Reason)
 		}
 	})
-}
-
-func TestProgramsThatOnlyOpenDoNotPublish(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		public := map[string]ed25519.PublicKey{"till": signingKey.Public().(ed25519.PublicKey)}
-		reads := middleware.EnvelopeOptions{
-			Encrypt: &middleware.Encrypt{Keys: map[string]middleware.Key{"2026": aesKey}},
-			Sign:    &middleware.Sign{Public: public},
-		}
-		e := sealed(t, envelope(t, steps(t, 10)), eventbus.Event{ID: "1", Payload: []byte("pay 1")})
-		handled, _ := receive(t, envelope(t, reads), e)
-		require.Len(t, handled, 1)
-
-		for step, o := range map[string]middleware.EnvelopeOptions{"Encrypt": {Encrypt: reads.Encrypt}, "Sign": {Sign: reads.Sign}} {
-			err := sealing(t, envelope(t, o)).Publish(t.Context(), "orders", &eventbus.Event{})
-			require.EqualError(t, err, "eventbus: events[0].Payload cannot be sealed, because EnvelopeOptions."+step+".Key is empty")
-		}
-	})
-}
-
-func TestNewEnvelopeRefuses(t *testing.T) {
-	keys := map[string]middleware.Key{"a": aesKey}
-	private := middleware.NewKey(signingKey)
-	for want, o := range map[string]middleware.EnvelopeOptions{
-		"MaxPayload is negative":      {MaxPayload: -1},
-		"ClaimCheck.Store is nil":     {ClaimCheck: &middleware.ClaimCheck{}},
-		"Encrypt.Keys is empty":       {Encrypt: &middleware.Encrypt{Key: "a"}},
-		"Encrypt.Keys[a] has 5 bytes": {Encrypt: &middleware.Encrypt{Keys: map[string]middleware.Key{"a": middleware.NewKey([]byte("short"))}}},
-		"Encrypt.Keys has a key ID":   {Encrypt: &middleware.Encrypt{Keys: map[string]middleware.Key{"": aesKey}}},
-		"Encrypt.Key is \"b\"":        {Encrypt: &middleware.Encrypt{Key: "b", Keys: keys}},
-		"Sign.Public is empty":        {Sign: &middleware.Sign{}},
-		"Sign.Public[a] has 3 bytes":  {Sign: &middleware.Sign{Public: map[string]ed25519.PublicKey{"a": make([]byte, 3)}}},
-		"Sign.Public has the key ID":  {Sign: &middleware.Sign{Public: map[string]ed25519.PublicKey{"a b": make([]byte, 32)}}},
-		"Sign.Public[a] is not":       {Sign: &middleware.Sign{Key: "a", Private: private, Public: map[string]ed25519.PublicKey{"a": make([]byte, 32)}}},
-		"Sign.Key is empty, but":      {Sign: &middleware.Sign{Private: private}},
-		"Sign.Private has 3 bytes":    {Sign: &middleware.Sign{Key: "a", Private: middleware.NewKey([]byte("abc"))}},
-	} {
-		_, err := middleware.NewEnvelope(o)
-		_, ok := errors.AsType[*eventbus.FieldError](err)
-		require.True(t, ok, "%s: got %v, want a FieldError", want, err)
-		require.ErrorContains(t, err, "eventbus: EnvelopeOptions."+want)
-	}
-}
-
-func TestNewKeyCopies(t *testing.T) {
-	secret := bytes.Repeat([]byte{7}, 32)
-	o := middleware.EnvelopeOptions{Encrypt: &middleware.Encrypt{Key: "2026", Keys: map[string]middleware.Key{"2026": middleware.NewKey(secret)}}}
-	clear(secret) // as a careful program does
-	e := sealed(t, envelope(t, o), eventbus.Event{ID: "1", Payload: []byte("pay 1")})
-	require.NoError(t, envelope(t, steps(t, 2)).Open(t.Context(), &e))
-}
-
-func TestKeysAreHidden(t *testing.T) {
-	o := steps(t, 15)
-	v := envelope(t, o)
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d", "%q"} {
-		for _, value := range []any{aesKey, o.Encrypt, o.Sign, *o.Encrypt, *o.Sign, o, v, *v} {
-			text := fmt.Sprintf(verb, value)
-			for _, leak := range []string{"7 7 7", "0x7, 0x7", "070707", `\a\a\a`, "\a\a\a", "9 9 9", "0x9, 0x9", "090909", `\t\t\t`, "\t\t\t"} {
-				require.NotContains(t, text, leak, verb)
-			}
-		}
-	}
-	text, err := json.Marshal(map[string]any{"encrypt": o.Encrypt, "sign": o.Sign})
-	require.NoError(t, err)
-	require.JSONEq(t, `{
-		"encrypt": {"Key": "2026", "Keys": {"2026": {}}, "AcceptPlain": false},
-		"sign": {"Key": "till", "Private": {}, "Public": null, "AcceptUnsigned": false}
-	}`, string(text))
 }

@@ -1,76 +1,23 @@
 package middleware_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"runtime"
-	"strings"
+	"math"
+	"net/url"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/middleware"
+	"github.com/stretchr/testify/require"
 )
-
-// bomb is 96 MiB of zeros, compressed, without a size.
-func bomb(t *testing.T) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	w, err := zstd.NewWriter(&out)
-	require.NoError(t, err)
-	zeros := make([]byte, 1<<20)
-	for range 96 {
-		_, err := w.Write(zeros)
-		require.NoError(t, err)
-	}
-	require.NoError(t, w.Close())
-	return out.Bytes()
-}
-
-func TestBombsAreRefused(t *testing.T) {
-	v := envelope(t, middleware.EnvelopeOptions{Compress: &middleware.Compress{}})
-	zstdOf := func(payload []byte) eventbus.Event {
-		return eventbus.Event{ID: "1", Headers: eventbus.Headers{{Name: "content-encoding", Value: "zstd"}}, Payload: payload}
-	}
-	encoder, err := zstd.NewWriter(nil)
-	require.NoError(t, err)
-	for name, e := range map[string]eventbus.Event{
-		"bomb":                    zstdOf(bomb(t)),
-		"one byte more than fits": zstdOf(encoder.EncodeAll(make([]byte, eventbus.MaxPayload+1), nil)),
-		"large size, few bytes":   zstdOf(encoder.EncodeAll(make([]byte, 16<<20), nil)[:100]),
-		"noise":                   zstdOf([]byte("noise")),
-	} {
-		t.Run(name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			opened := e
-			require.Error(t, v.Open(t.Context(), &opened))
-			runtime.ReadMemStats(&after)
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(80<<20), "bytes allocated")
-			require.Equal(t, e, opened, "after an error the event is unchanged")
-
-			synctest.Test(t, func(t *testing.T) {
-				handled, letter := receive(t, v, e)
-				require.Empty(t, handled)
-				require.Equal(t, eventbus.ReasonPermanent, letter.Reason)
-			})
-		})
-	}
-	fits := zstdOf(encoder.EncodeAll(make([]byte, eventbus.MaxPayload), nil))
-	require.NoError(t, v.Open(t.Context(), &fits))
-	require.Len(t, fits.Payload, eventbus.MaxPayload)
-}
 
 func TestHostileReferencesAreRefused(t *testing.T) {
 	folder := t.TempDir()
@@ -156,39 +103,46 @@ func TestAStoreThatIsDown(t *testing.T) {
 	})
 }
 
-func TestFileStoreKeepsAndDeletes(t *testing.T) {
-	folder := t.TempDir()
-	s, err := middleware.OpenFileStore(folder)
-	require.NoError(t, err)
-	defer s.Close()
-	old, young := strings.Repeat("A", 26), strings.Repeat("B", 26)
-	require.NoError(t, s.Put(t.Context(), old, []byte("old")))
-	require.NoError(t, s.Put(t.Context(), young, nil))
-	require.Error(t, s.Put(t.Context(), "../OUT", nil), "no file outside of the folder")
-	_, err = s.Get(t.Context(), "../OUT")
-	require.Error(t, err)
-	crashed, foreign := old+".part", "README"
-	past := time.Now().Add(-time.Hour)
-	for _, name := range []string{crashed, foreign} {
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), nil, 0o600))
+// A store that cannot be reached, or a connection to it that ends, is no reason to give up
+// an event, whatever its error wraps. A payload that ends early is one.
+func TestClaimCheckRetriesAfterALostConnection(t *testing.T) {
+	for name, s := range map[string]*failsOnce{
+		"the answer is lost": {err: &url.Error{Op: "Get", URL: "http://store/x", Err: io.EOF}},
+		"the body is cut":    {err: io.ErrUnexpectedEOF, cut: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s.BlobStore = fileStore(t)
+				o := middleware.EnvelopeOptions{MaxPayload: math.MaxInt, ClaimCheck: &middleware.ClaimCheck{Store: s, MinSize: 10}}
+				bus := sealing(t, envelope(t, o))
+				got := handle(t, bus, "orders", "", nil)
+				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 1000)}))
+				require.NoError(t, bus.WaitIdle(t.Context()))
+				require.Len(t, *got, 1)
+			})
+		})
 	}
-	for _, name := range []string{old, crashed, foreign} {
-		require.NoError(t, os.Chtimes(filepath.Join(folder, name), past, past))
-	}
+}
 
-	n, err := s.DeleteOlder(t.Context(), 2*time.Hour)
-	require.NoError(t, err)
-	require.Zero(t, n)
-	n, err = s.DeleteOlder(t.Context(), time.Minute)
-	require.NoError(t, err)
-	require.Equal(t, 2, n, "the payload, and the rest of a crash")
-	_, err = s.Get(t.Context(), old)
-	require.ErrorIs(t, err, os.ErrNotExist)
-	for _, name := range []string{young, foreign} {
-		r, err := s.Get(t.Context(), name)
-		require.NoError(t, err, name)
-		require.NoError(t, r.Close())
+// failsOnce is a store whose first Get fails with err; with cut, after three bytes.
+type failsOnce struct {
+	middleware.BlobStore
+	err  error
+	cut  bool
+	gets atomic.Int32
+}
+
+func (f *failsOnce) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	r, err := f.BlobStore.Get(ctx, name)
+	switch {
+	case err != nil || f.gets.Add(1) > 1:
+		return r, err
+	case !f.cut:
+		return nil, errors.Join(f.err, r.Close())
 	}
-	_, err = middleware.OpenFileStore(filepath.Join(folder, "missing"))
-	require.ErrorIs(t, err, os.ErrNotExist)
+	type closing struct {
+		io.Reader
+		io.Closer
+	}
+	return closing{io.MultiReader(io.LimitReader(r, 3), iotest.ErrReader(f.err)), r}, nil
 }
