@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// A digest limits how many lines of a kind are written. It writes the first line of a kind
-// immediately, and holds further lines. After an interval it writes the newest held line,
-// with the number of held lines and their times. The first interval is 10 s, and each
-// further one is twice as long, up to a minute. If it held no line in an interval, it
-// forgets the kind, so that the next line is written immediately.
+// A digest limits how many lines of a kind are logged, so that an outage does not flood the log. It
+// writes the first line of a kind immediately and holds back further ones. After an interval it
+// writes the newest of them, with their number and their times. The first interval is 10 s, and
+// each further one is twice as long, up to a minute. After an interval without lines the kind is
+// forgotten, so the next line is again written immediately.
 //
-// A line has the time at which it is written. The times of held lines are attributes.
+// A line's own time is when it is written; the times of held lines are attributes.
 type digest struct {
 	write func(slog.Record)
 
 	mu     sync.Mutex
 	kinds  map[kind]*series
-	places map[place]*degraded // see outage.go
+	groups map[groupName]*degraded // see outage.go
 }
 
-// A kind is the fields that lines of one kind have in common. Without a topic and a group
-// it is a kind of the whole bus. It has no error text, because error texts of one kind may
-// contain different addresses.
+// A kind is what lines of one kind have in common. Without a topic and a group, it is a kind of the
+// whole bus. Error texts are not part of it, because those of one kind may contain different
+// addresses.
 type kind struct{ name, class, topic, group string }
 
-// A series has the lines of one kind.
+// A series holds the lines of one kind.
 type series struct {
 	held        int
 	events      int       // sum of line.events of the held lines
-	newest      line      // the newest held line
+	newest      logLine   // the newest held line
 	first, last time.Time // the times of the held lines
 	every       time.Duration
 	timer       *time.Timer
@@ -42,11 +42,11 @@ type series struct {
 const (
 	digestFirst = 10 * time.Second
 	digestMost  = time.Minute
-	maxKinds    = 1000 // with more kinds at a time, further ones are told apart by their name only
+	maxKinds    = 1000 // beyond this many kinds at a time, further ones are distinguished by name only
 )
 
-// add writes l, or holds it if l is not the first line of the kind k.
-func (d *digest) add(k kind, l line) {
+// add writes l if it is the first line of the kind k, and holds it otherwise.
+func (d *digest) add(k kind, l logLine) {
 	d.mu.Lock()
 	s, known := d.series(k)
 	s.outage.failures++
@@ -59,7 +59,7 @@ func (d *digest) add(k kind, l line) {
 	}
 }
 
-// series returns the series of k, and whether it was known. The caller holds d.mu.
+// series returns the series of k, and whether it existed. The caller holds d.mu.
 func (d *digest) series(k kind) (s *series, known bool) {
 	if s, known = d.kinds[k]; known {
 		return s, true
@@ -79,7 +79,7 @@ func (d *digest) series(k kind) (s *series, known bool) {
 	return s, false
 }
 
-func (s *series) hold(l line) {
+func (s *series) hold(l logLine) {
 	if s.held == 0 {
 		s.first = l.at
 	}
@@ -109,8 +109,8 @@ func (d *digest) tick(k kind, s *series) {
 	}
 }
 
-// summary returns the record that stands for the held lines of s, and holds them no longer.
-// It returns false if s holds none.
+// summary returns the record that stands for the held lines of s, and releases them. some is false
+// if there are none.
 func (s *series) summary() (r slog.Record, some bool) {
 	if s.held == 0 {
 		return r, false
@@ -123,12 +123,11 @@ func (s *series) summary() (r slog.Record, some bool) {
 	if s.outage.open() {
 		r.AddAttrs(slog.Time("since", s.outage.began), slog.Int("degraded", s.outage.degraded))
 	}
-	s.held, s.events, s.newest = 0, 0, line{}
+	s.held, s.events, s.newest = 0, 0, logLine{}
 	return r, true
 }
 
-// flush writes the held lines of each kind as at the end of an interval, and forgets all
-// kinds.
+// flush writes the held lines of each kind, as at the end of an interval, and forgets all kinds.
 func (d *digest) flush() {
 	d.mu.Lock()
 	var held []*series
@@ -143,15 +142,15 @@ func (d *digest) flush() {
 	for i, s := range held {
 		records[i], _ = s.summary()
 	}
-	d.kinds, d.places = nil, nil
+	d.kinds, d.groups = nil, nil
 	d.mu.Unlock()
 	for _, r := range records {
 		d.writeSafely(r)
 	}
 }
 
-// writeSafely writes r and recovers from a panic of the program's slog.Handler, because no
-// Observer of Safe may be around the call.
+// writeSafely writes r and recovers from a panic of the program's slog.Handler, because timers and
+// flush may run without an Observer of Safe around them.
 func (d *digest) writeSafely(r slog.Record) {
 	defer func() { _ = recover() }()
 	d.write(r)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// ErrorText returns the text of err for a record, without the prefix "eventbus: ". It is
-// empty if err is nil. If the method Error panics, because err may be a type of the program,
-// ErrorText returns a text about the panic.
+// ErrorText returns the text of err for a record, without the prefix "eventbus: ", or "" if err is
+// nil. The error may be a type of the program: if its method Error panics, ErrorText returns a text
+// about the panic.
 func ErrorText(err error) string { return strings.TrimPrefix(text(err), "eventbus: ") }
 
-// A TimeoutError is the cause with which a handler's context ends when the handler's
-// timeout has passed.
+// A TimeoutError is the cause with which a handler's context ends when the handler's timeout has
+// passed.
 type TimeoutError struct{ After time.Duration }
 
 func (e *TimeoutError) Error() string {
@@ -25,22 +25,21 @@ func (e *TimeoutError) Error() string {
 // Is makes a TimeoutError match context.DeadlineExceeded.
 func (e *TimeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// Timeout returns true. Programs can call it to recognize a timeout, as they call the Timeout
-// method of a [net.Error].
+// Timeout returns true, as the Timeout method of a [net.Error] does for timeouts.
 func (e *TimeoutError) Timeout() bool { return true }
 
-// A NotRunError is the error for an event that its handler did not get, such as an expired
-// event. With SubscribeBatch the event may have waited too long for its batch. A
-// middleware must not replace it by nil, because nil acknowledges the event.
+// A NotRunError is the error of an event that never reached its handler, such as an expired event
+// or, with SubscribeBatch, one that waited too long for its batch. Middleware must not turn it into
+// nil, because nil acknowledges the event.
 type NotRunError struct{ Err error }
 
 func (e *NotRunError) Error() string { return e.Err.Error() }
 func (e *NotRunError) Unwrap() error { return e.Err }
 
-// A PanicError is the error of a function that panicked or called runtime.Goexit. An event
-// whose handler did so has failed as if the handler had returned this error.
+// A PanicError is the error of a function that panicked or called runtime.Goexit. If it was a
+// handler, the event fails as if the handler had returned this error.
 type PanicError struct {
-	Where string // the function that panicked, such as "driver's Publish"; empty: the handler
+	Where string // the function that panicked, such as "driver's Publish"; "" means the handler
 	Value any    // the value of the panic; nil if the function called runtime.Goexit
 	Stack []byte // the stack of the function, as from debug.Stack
 }
@@ -55,8 +54,8 @@ func (e *PanicError) Error() string {
 
 var errNone = errors.New("matches no error")
 
-// Unwrap returns the panic's value if it is an error, and nil otherwise. It also returns nil
-// if errors.Is or errors.As panics with this error, as it may with a nil pointer.
+// Unwrap returns the panic's value if it is an error, and nil otherwise. It also returns nil if
+// errors.Is or errors.As would panic with this error, as may happen with a nil pointer.
 func (e *PanicError) Unwrap() (err error) {
 	defer func() {
 		if recover() != nil {

@@ -1,61 +1,63 @@
-// Package observer lets a program watch a bus, for metrics, traces and logs.
+// Package observer lets your program watch a bus, for metrics, traces and logs.
+//
+// Set Options.Observer to an [Observer] with the hooks you need. [Slog] returns one that logs what
+// an operator should see; package observer/telemetry has one for OpenTelemetry. Combine several
+// with [Join].
 package observer
 
 import "time"
 
-// An Observer has a hook for each kind of occurrence: a function that the bus calls. A nil
-// hook is not called.
+// An Observer is a set of hooks, functions that the bus calls when something happens. Leave the
+// hooks you don't need nil.
 //
 // Started and Handled run on the handler's goroutine, and Published on the goroutine that called
-// Publish. All other hooks run one after another on a single other goroutine, so that a
-// slow hook delays no lease, no read and no acknowledgement. At most 4,096 occurrences
-// wait for that goroutine. Further occurrences are dropped, and a later call of Failed
-// gets [ErrDropped] with their number. The bus recovers from a hook that panics, and
-// reports the panic to Failed.
+// Publish, so keep them fast. All other hooks run one after another on a single separate goroutine,
+// so that a slow hook delays no lease, read or acknowledgement. At most 4,096 calls wait for that
+// goroutine. Further ones are dropped, and a later call of Failed gets [ErrDropped] with their
+// number. If a hook panics, the bus recovers and reports the panic to Failed.
 type Observer struct {
-	Published      func(Published)      // a call of Publish ended
-	Dropped        func(Dropped)        // events of a call of Publish were dropped, because too many events waited; see Options.WhenFull
+	Published      func(Published)      // a call to Publish ended
+	Dropped        func(Dropped)        // Publish dropped events because too many were waiting; see Options.WhenFull
 	Received       func(Received)       // a read from the backend returned messages
-	Started        func(Started)        // a run of a handler begins
+	Started        func(Started)        // a run of a handler starts
 	Handled        func(Handled)        // a handler returned
 	Settled        func(Settled)        // acknowledgements were confirmed
-	Retried        func(Retried)        // a message is redelivered later, after a failed run or a Snooze
+	Retried        func(Retried)        // a message will be redelivered, after a failed run or a Snooze
 	DeadLettered   func(DeadLettered)   // a message was stored in its dead-letter topic
 	Discarded      func(Discarded)      // a message was acknowledged without success
 	Extended       func(Extended)       // leases were extended
-	LeaseLost      func(LeaseLost)      // a lease was lost: another member may have the message now
+	LeaseLost      func(LeaseLost)      // a lease was lost, so another member may have the message
 	Stuck          func(Stuck)          // a handler has not returned five seconds after its timeout
 	StateChanged   func(StateChanged)   // a subscription changed its state
 	Maintained     func(Maintained)     // backend.Maintainer was called
-	PartitionMoved func(PartitionMoved) // a subscription has got or given up a partition
+	PartitionMoved func(PartitionMoved) // a subscription gained or lost a partition
 	Noticed        func(Noticed)        // a driver gave a notice
 	Failed         func(Failed)         // an error occurred that no call returns
-	Stopped        func(Stopped)        // the bus was shut down; the last call, except for handlers that still run
+	Stopped        func(Stopped)        // the bus was shut down; the last call, except for handlers that are still running
 }
 
-// About says which message an occurrence concerns.
+// About identifies the message that a hook is called for.
 type About struct {
 	Topic, Group string
 	ID, Position string
-	Type         string // the type of the event; empty if it has none or it is not known, as in LeaseLost, Stuck and Failed
+	Type         string // the type of the event; empty if it has none, or if it is unknown as in LeaseLost, Stuck and Failed
 	Attempt      int
 	Tag          any // the tag of the run, see eventbus.Tag; nil if there was no run, or no tag
 }
 
-// Published tells how a call of Publish ended.
+// Published describes how a call to Publish ended.
 type Published struct {
 	Topic      string
 	Events     int
-	Bytes      int // total size of Events, headers included
-	Stored     int // how many of Events are stored, duplicates included
-	Duplicates int // for how many of Stored the backend had an earlier copy, see Options.Dedup
+	Bytes      int // total size of Events, including headers
+	Stored     int // how many of Events are stored, including duplicates
+	Duplicates int // how many of Stored the backend already had, see Options.Dedup
 	Took       time.Duration
 	Err        error // nil if all events are stored
 }
 
-// Dropped describes the events of one call of Publish that were dropped, because too many
-// events waited to be published. They are certainly not stored, and their Publish has
-// failed.
+// Dropped describes events of one call to Publish that were dropped because too many events were
+// waiting. They are certainly not stored, and their Publish has failed.
 type Dropped struct {
 	Topic  string
 	Events int
@@ -71,13 +73,12 @@ type Received struct {
 	Redelivered  int // how many of Events were redelivered
 }
 
-// Started tells that a run begins: the middleware is called next, and it calls the handler.
-// If the event has expired or a middleware refuses it, the handler does not get it, and the
-// hook Handled is not called.
+// Started reports that a run starts: the middleware is called next, which calls the handler. If the
+// event has expired, or a middleware refuses it, the event does not reach the handler, and Handled
+// is not called.
 type Started struct{ About }
 
-// Handled tells how a handler ended. Its hook is not called for an event with a
-// [NotRunError].
+// Handled describes how a handler ended. It is not called for events with a [NotRunError].
 type Handled struct {
 	About
 	Took    time.Duration // how long the handler ran
@@ -92,12 +93,12 @@ type Outcome string
 const (
 	Acknowledge Outcome = "acknowledge" // the message is acknowledged
 	Retry       Outcome = "retry"       // the message is redelivered after a delay
-	Snooze      Outcome = "snooze"      // the message is redelivered after a delay; for attempts see eventbus.Snooze
+	Snooze      Outcome = "snooze"      // the message is redelivered after a delay; eventbus.Snooze says whether this counts as an attempt
 	DeadLetter  Outcome = "dead-letter" // the message goes to the dead-letter topic
 	Discard     Outcome = "discard"     // the message is acknowledged without success
 	Return      Outcome = "return"      // the message is given back without a delay, because the subscription ends
 	Hold        Outcome = "hold"        // the message stays held until the program settles it, see SubscribeManual
-	Forget      Outcome = "forget"      // the bus does not settle the message: its lease is lost, or will expire (LeaveTimeouts)
+	Forget      Outcome = "forget"      // the bus does not settle the message, because its lease is lost or will expire (LeaveTimeouts)
 )
 
 // Settled describes confirmed acknowledgements.
@@ -105,11 +106,11 @@ type Settled struct {
 	Topic, Group string
 	Events       int
 	Took         time.Duration // the duration of the call to the backend
-	Tags         []any         // the tags of the runs of these events, see eventbus.Tag; a run may have no tag
+	Tags         []any         // the tags of the runs of these events, see eventbus.Tag; runs without a tag have none here
 }
 
-// Retried describes a message that will be redelivered, because a run has failed or its
-// handler has returned a Snooze.
+// Retried describes a message that will be redelivered because a run failed or its handler returned
+// a Snooze.
 type Retried struct {
 	About
 	Outcome     Outcome       // Retry or Snooze
@@ -119,7 +120,7 @@ type Retried struct {
 	Class       string        // the class of Err, as in a dead letter
 }
 
-// DeadLettered tells why a message was stored in its dead-letter topic.
+// DeadLettered describes a message that was stored in its dead-letter topic.
 type DeadLettered struct {
 	About
 	DeadLetter string // the dead-letter topic
@@ -128,7 +129,7 @@ type DeadLettered struct {
 	Class      string // the class of Err, as in the dead letter
 }
 
-// Discarded tells why a message was acknowledged without success.
+// Discarded describes a message that was acknowledged without success.
 type Discarded struct {
 	About
 	Reason string // one of the Reason constants of package eventbus
@@ -142,7 +143,7 @@ type Extended struct {
 	Took         time.Duration // the duration of the call to the backend
 }
 
-// LeaseLost describes a lease that expired, or of a message that another member received.
+// LeaseLost describes a lease that expired, or whose message another member received.
 type LeaseLost struct {
 	About
 	Running bool          // the handler was running, and its context was cancelled
@@ -150,11 +151,10 @@ type LeaseLost struct {
 	Err     error         // why the lease was lost
 }
 
-// Stuck tells, once for each run, of a handler that has not returned five seconds after its
-// timeout.
+// Stuck reports, once per run, a handler that has not returned five seconds after its timeout.
 type Stuck struct {
 	About
-	Running time.Duration // how long the handler has run so far
+	Running time.Duration // how long the handler has been running
 }
 
 // A State is the state of a subscription.
@@ -164,34 +164,34 @@ type State string
 const (
 	Starting State = "starting"
 	Running  State = "running"
-	Degraded State = "degraded" // reads fail, settlements fail for longer than a lease, dead letters cannot be stored, or all handlers are stuck; the error says which
-	Limited  State = "limited"  // the limiter, such as an open breaker, allows no read for a while
+	Degraded State = "degraded" // reads fail, settlements have failed for longer than a lease, dead letters cannot be stored, or all handlers are stuck; the error says which
+	Limited  State = "limited"  // the limiter, for example an open breaker, allows no reads for now
 	Paused   State = "paused"
 	Draining State = "draining"
 	Closed   State = "closed" // drained, or failed for good
 )
 
-// StateChanged tells that the state of a subscription has changed.
+// StateChanged reports that a subscription changed its state.
 type StateChanged struct {
 	Topic, Group string
 	From, To     State
 	Err          error // the error that caused the change; may be nil
 }
 
-// Maintained describes a call of Maintain, the method of a backend.Maintainer.
+// Maintained describes a call to Maintain of a backend.Maintainer.
 type Maintained struct {
 	Topic, Group string
 	Took, Next   time.Duration // the duration of the call, and the time until the next one
 }
 
-// PartitionMoved tells that a subscription owns a partition of its topic from now on, or no longer.
+// PartitionMoved reports that a subscription gained or lost the ownership of a partition.
 type PartitionMoved struct {
 	Topic, Group string
 	Partition    int
 	Epoch        int    // grows with each change of the owner
-	Gained       bool   // false: it was given back, or lost
+	Gained       bool   // whether it was gained; otherwise it was given back or lost
 	Reason       string // one of the reasons below, such as ReasonTaken
-	Err          error  // why it was lost; nil: it was not
+	Err          error  // why it was lost, or nil if it was not
 }
 
 // The values of PartitionMoved.Reason.
@@ -210,22 +210,22 @@ type Noticed struct {
 	Err          error // may be nil
 }
 
-// A Scope says in which part of the bus something failed.
+// A Scope says which part of the bus failed.
 type Scope string
 
 // The values of Failed.Scope.
 const (
-	Open          Scope = "open"        // the broker does not answer a call of Open, which tries again
+	Open          Scope = "open"        // the broker did not answer Open, which tries again
 	Receive       Scope = "receive"     // a read from the backend, or the limiter before it
 	Decode        Scope = "decode"      // a stored body cannot be decoded, or is lost
 	Ack           Scope = "ack"         // acknowledging messages
-	Delay         Scope = "delay"       // giving messages back, such as for a retry
+	Delay         Scope = "delay"       // giving messages back, for example for a retry
 	Extend        Scope = "extend"      // extending leases
 	DeadLettering Scope = "dead-letter" // storing a dead letter
-	Panic         Scope = "panic"       // a handler, a function of Retry or OnDeadLetter panicked
-	Maintain      Scope = "maintain"    // a call of a backend.Maintainer
+	Panic         Scope = "panic"       // a handler, a function of Retry, or OnDeadLetter panicked
+	Maintain      Scope = "maintain"    // a call to a backend.Maintainer
 	Schedule      Scope = "schedule"    // publishing scheduled events that are due
-	Observe       Scope = "observe"     // a hook panicked, or occurrences were dropped because a hook was too slow
+	Observe       Scope = "observe"     // a hook panicked, or calls were dropped because a hook was too slow
 )
 
 // Failed describes an error that no call returns.
@@ -236,7 +236,7 @@ type Failed struct {
 	Err    error
 }
 
-// Stopped tells that the bus was shut down.
+// Stopped reports that the bus was shut down.
 type Stopped struct {
-	Err error // errors of the shutdown, without events that were left behind; may be nil
+	Err error // errors of the shutdown, not counting events that were left behind; may be nil
 }

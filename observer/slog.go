@@ -9,23 +9,22 @@ import (
 	"time"
 )
 
-// Slog returns an Observer that logs the occurrences that an operator should see:
-// failures, drops, first failed attempts, dead letters, discards, lost leases, stuck
-// handlers, changes of state, moves of partitions, and notices of drivers. A panic is logged with its stack. If
-// logger is nil, each record goes to the slog.Default() of its time. Payloads and header
-// values are not logged. Use one Slog for each bus.
+// Slog returns an Observer that logs what an operator should see: failures, drops, first failed
+// attempts, dead letters, discards, lost leases, stuck handlers, changes of state, moves of
+// partitions, and notices of drivers. Panics are logged with their stack. Payloads and header
+// values are never logged. If logger is nil, each line goes to the current slog.Default(). Use one
+// Slog per bus.
 //
-// Slog limits lines by kind. It writes the first line of a kind immediately, and counts
-// further ones. After 10 s, and then at intervals up to a minute, it writes the newest with
-// the attributes "repeated", the number of counted lines, and "first" and "last", their
-// times. When the bus stops it writes all that it has counted.
+// Slog limits lines by kind. It logs the first line of a kind immediately and counts further ones.
+// After 10 s, and then at growing intervals of up to a minute, it logs the newest of them, with the
+// attributes "repeated" (their number), "first" and "last" (their times). When the bus stops, it
+// logs everything that it has counted.
 //
-// Failed calls to the backend are of one kind for each cause, such as a broker that does not
-// answer, however many subscriptions they concern. The end of such an outage is written at
-// once, with the attributes "since", "lasted", "failures" and "subscriptions". Lost leases
-// and notices also have one kind for each cause. Other lines have a kind for each topic
-// and group, with the reason and the class of the error. The start and the end of a
-// subscription, and its pauses, are not limited.
+// Failed calls to the backend have one kind per cause, such as a broker that does not answer,
+// however many subscriptions are affected. The end of such an outage is logged at once, with the
+// attributes "since", "lasted", "failures" and "subscriptions". Lost leases and notices also have
+// one kind per cause. All other lines have one kind per topic and group, reason and class of the
+// error. The start, the end and the pauses of a subscription are not limited.
 func Slog(logger *slog.Logger) Observer {
 	l := &logging{logger: logger}
 	l.digest.write = l.write
@@ -39,7 +38,7 @@ func Slog(logger *slog.Logger) Observer {
 			l.add("discard", e.Reason, e.About, slog.LevelWarn, "event discarded", "reason", e.Reason, "error", text(e.Err))
 		},
 		Dropped: func(e Dropped) {
-			l.digest.add(kind{name: "drop"}, line{
+			l.digest.add(kind{name: "drop"}, logLine{
 				level: slog.LevelError, message: "events dropped", about: About{Topic: e.Topic}, at: time.Now(),
 				events: e.Events, pairs: []any{"error", text(e.Err)},
 			})
@@ -62,18 +61,18 @@ func Slog(logger *slog.Logger) Observer {
 	}
 }
 
-// logging writes occurrences as records, without empty fields.
+// logging turns what happens into log records, leaving out empty fields.
 type logging struct {
 	logger *slog.Logger
 	digest digest
 }
 
-// add logs a line whose kind has the topic and the group of a.
+// add logs a line whose kind includes the topic and the group of a.
 func (l *logging) add(name, class string, a About, level slog.Level, message string, pairs ...any) {
 	l.digest.add(kind{name, class, a.Topic, a.Group}, newLine(level, message, a, pairs...))
 }
 
-// retried logs the first failed attempt of an event.
+// retried logs only the first failed attempt of an event; the others would repeat it.
 func (l *logging) retried(e Retried) {
 	if e.Outcome == Snooze || e.Attempt > 1 {
 		return
@@ -100,9 +99,9 @@ func (l *logging) partitionMoved(e PartitionMoved) {
 func (l *logging) stateChanged(e StateChanged) {
 	level := slog.LevelInfo
 	if e.To == Degraded || e.From == Degraded && e.To == Running || e.Err != nil {
-		level = slog.LevelWarn // the recovery too, for logs that begin at this level
+		level = slog.LevelWarn // the recovery too, for logs that start at this level
 	}
-	about, at := About{Topic: e.Topic, Group: e.Group}, place{e.Topic, e.Group}
+	about, at := About{Topic: e.Topic, Group: e.Group}, groupName{e.Topic, e.Group}
 	n := newLine(level, "subscription "+string(e.To), about, "from", string(e.From), "error", text(e.Err))
 	if e.From == Degraded && l.digest.leave(at, e.To == Running, n.at) && e.To == Running {
 		return
@@ -119,7 +118,7 @@ func (l *logging) stateChanged(e StateChanged) {
 	}
 }
 
-// failed logs a failure. It leaves out events that cannot be decoded, because they are also
+// failed logs a failure. Events that cannot be decoded are left out here, because they are also
 // dead-lettered or discarded.
 func (l *logging) failed(e Failed) {
 	if errors.Is(e.Err, ErrDropped) {
@@ -154,27 +153,27 @@ func (l *logging) write(r slog.Record) {
 		logger = slog.Default()
 	}
 	if ctx := context.Background(); logger.Enabled(ctx, r.Level) {
-		_ = logger.Handler().Handle(ctx, r) // as slog does
+		_ = logger.Handler().Handle(ctx, r) // slog ignores the error too
 	}
 }
 
-// A line is one occurrence to log.
-type line struct {
+// A logLine is one entry of the log before it is written.
+type logLine struct {
 	level   slog.Level
 	message string
 	about   About
-	events  int // how many events it concerns; 0 is left out
+	events  int // how many events are affected; 0 is left out
 	at      time.Time
 	pairs   []any // names and values of attributes; empty texts are left out
 }
 
-func newLine(level slog.Level, message string, a About, pairs ...any) line {
-	return line{level: level, message: message, about: a, at: time.Now(), pairs: pairs}
+func newLine(level slog.Level, message string, a About, pairs ...any) logLine {
+	return logLine{level: level, message: message, about: a, at: time.Now(), pairs: pairs}
 }
 
-// record returns the record of l, with further attributes at its end. It has the present
-// time.
-func (l line) record(further ...slog.Attr) slog.Record {
+// record returns the log record of l, with further attributes at its end. Its time is the time of
+// the call.
+func (l logLine) record(further ...slog.Attr) slog.Record {
 	r := slog.NewRecord(time.Now(), l.level, "eventbus: "+l.message, 0)
 	add := func(name, value string) {
 		if value != "" {
@@ -203,8 +202,8 @@ func (l line) record(further ...slog.Attr) slog.Record {
 	return r
 }
 
-// text returns err.Error(), or a text about the panic of it, because err may be a type of
-// the program.
+// text returns err.Error(). The error may be a type of the program, so if its method panics, text
+// describes the panic.
 func text(err error) (s string) {
 	if err == nil {
 		return ""

@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// IsZero reports whether o has no hook.
+// IsZero reports whether o has no hooks.
 func (o Observer) IsZero() bool { return reflect.ValueOf(o).IsZero() }
 
-// Join returns an Observer whose hooks call the hooks of each of os, in the order of os.
+// Join returns an Observer whose hooks call the hooks of each of os, in order.
 func Join(os ...Observer) Observer {
 	var j Observer
 	for _, o := range os {
@@ -46,13 +46,13 @@ func both[E any](a, b func(E)) func(E) {
 	return func(e E) { a(e); b(e) }
 }
 
-// Safe returns an Observer that calls the hooks of o and recovers if a hook panics. It
-// reports the panic to o.Failed. If o.Failed panics too, that panic is not reported.
+// Safe returns an Observer that calls the hooks of o, recovers if one panics, and reports the panic
+// to o.Failed. If o.Failed panics too, that panic is not reported.
 func Safe(o Observer) Observer {
 	return wrap(o, func(f func()) {
 		defer func() {
 			if v := recover(); v != nil && o.Failed != nil {
-				defer func() { _ = recover() }() // Failed itself may panic
+				defer func() { _ = recover() }() // Failed may panic too
 				o.Failed(Failed{Scope: Observe, Err: &PanicError{Where: "observer's hook", Value: v, Stack: debug.Stack()}})
 			}
 		}()
@@ -60,8 +60,8 @@ func Safe(o Observer) Observer {
 	})
 }
 
-// wrap returns an Observer with the same hooks as o. Each of its hooks passes to call a
-// function that calls the hook of o.
+// wrap returns an Observer with the same hooks as o, each of which hands the call of o's hook to
+// call.
 func wrap(o Observer, call func(func())) Observer {
 	return Observer{
 		Published:      wrapped(o.Published, call),
