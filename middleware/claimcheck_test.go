@@ -14,9 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/middleware"
-	"github.com/stretchr/testify/require"
 )
 
 func TestHostileReferencesAreRefused(t *testing.T) {

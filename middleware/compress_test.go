@@ -7,9 +7,10 @@ import (
 	"testing/synctest"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/middleware"
-	"github.com/stretchr/testify/require"
 )
 
 // bomb is 96 MiB of zeros, compressed, without a size.

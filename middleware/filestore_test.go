@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus/middleware"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/middleware"
 )
 
 func TestFileStoreKeepsAndDeletes(t *testing.T) {

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/middleware"
-	"github.com/stretchr/testify/require"
 )
 
 func TestNewKeyCopies(t *testing.T) {

@@ -11,11 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/middleware"
 	"github.com/seed41896749/eventbus/store"
-	"github.com/stretchr/testify/require"
 )
 
 var errBroken = errors.New("broken")

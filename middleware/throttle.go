@@ -6,9 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/observer"
-	"golang.org/x/time/rate"
 )
 
 // ThrottleOptions are the settings of [Throttle]. A zero field means its default.

@@ -9,12 +9,11 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// other is the value of error.type, and of a bounded attribute, that stands for all values
-// without a value of their own. The conventions of OpenTelemetry define it.
+// other is the value of error.type, and of an attribute with a limited number of values, that
+// stands for all remaining values. The OpenTelemetry conventions define it.
 const other = "_OTHER"
 
-// kinds has the values of error.type for known errors. The first entry that an error
-// matches counts.
+// kinds maps known errors to values of error.type. The first match counts.
 var kinds = []struct {
 	err  error
 	name string
@@ -37,9 +36,9 @@ var kinds = []struct {
 // panicked is the error.type of a handler that panics or ends its goroutine.
 const panicked = "panic"
 
-// errorType returns the value of the attribute error.type for err. It is "" if err is nil,
-// and if a handler snoozes or drops its event. An error of the program may choose the value
-// by a method ErrorType() string. The method should return few different values.
+// errorType returns the attribute error.type for err. It is "" if err is nil, or if a handler
+// snoozes or drops its event. An error of the program can choose the value with a method
+// ErrorType() string, which should return few different values.
 func errorType(err error) string {
 	if err == nil {
 		return ""
@@ -65,8 +64,8 @@ func errorType(err error) string {
 	return other
 }
 
-// runErrorType returns the error type of the result of a handler: the first of
-// Options.ErrorClasses that matches err, as in a dead letter, or else errorType(err).
+// runErrorType returns the error type of a handler's result: the first of Options.ErrorClasses that
+// matches err, as in a dead letter, and otherwise errorType(err).
 func (t *Telemetry) runErrorType(err error) string {
 	kind := errorType(err)
 	if kind == "" {
@@ -86,11 +85,10 @@ func classOf(err error, classes []eventbus.ErrorClass) string {
 	return ""
 }
 
-// drop is the result of ErrorType() of the error that eventbus.Drop returns.
+// drop is what ErrorType returns for the error of eventbus.Drop.
 const drop = "drop"
 
-// ownType returns the first result of ErrorType() in the chain of err that is not empty, or
-// "".
+// ownType returns the first non-empty result of ErrorType in the chain of err, or "".
 func ownType(err error) string {
 	for err != nil {
 		named, ok := errors.AsType[interface {

@@ -13,19 +13,19 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A run is the tag ([eventbus.Tag]) of a handler's run. By it the hooks of the observer
-// find the span of the run.
+// A run is the tag ([eventbus.Tag]) of a handler's run, by which the observer's hooks find the span
+// of the run.
 type run struct {
-	span      trace.SpanContext // the context of the processing span; invalid: there is no span
+	span      trace.SpanContext // the context of the processing span; invalid if there is no span
 	eventType string            // the event type as metrics show it
-	id        string            // the ID of the event; empty: there is no span
+	id        string            // the ID of the event; empty if there is no span
 }
 
-// Middleware is for the Options.Middleware of the bus. It makes a span for each run of a
-// handler, and measures the run. An event that later middleware keeps from the handler, such
-// as a duplicate, has a span but is not measured. Put it first, so that it sees the result of the other
-// middleware. The Install method of middleware.Envelope still puts the envelope before it.
-// So an event that the envelope cannot open has no span.
+// Middleware goes into Options.Middleware of the bus. It makes a span for each run of a handler and
+// measures the run. An event that later middleware keeps from the handler, such as a duplicate, has
+// a span but is not measured. Put it first, so that it sees the results of the other middleware.
+// The Install method of middleware.Envelope still puts the envelope before it, so an event that the
+// envelope cannot open has no span.
 func (t *Telemetry) Middleware(next eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		p := processing{t: t, began: time.Now(), err: errPanicked}
@@ -37,18 +37,17 @@ func (t *Telemetry) Middleware(next eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// A processing is a run of a handler that has not ended, with its span.
+// A processing is a handler's run in progress, with its span.
 type processing struct {
 	t      *Telemetry
 	labels labels
 	began  time.Time
-	span   trace.Span // nil: no traces
+	span   trace.Span // nil without traces
 	err    error
 }
 
-// start starts the span of a handler's run, and gives the run its tag, see [eventbus.Tag].
-// It returns the context for the handler. It also records the queue time of a first
-// delivery.
+// start starts the span of a run, tags the run, and returns the context for the handler. It also
+// records the queue time of a first delivery.
 func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler context.Context) {
 	handler = ctx
 	defer contain()
@@ -61,7 +60,7 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 	if !t.traces {
 		return ctx
 	}
-	if trace.SpanContextFromContext(ctx).IsValid() { // the span of the call of Subscribe, which ended long ago
+	if trace.SpanContextFromContext(ctx).IsValid() { // the span around the call to Subscribe, which ended long ago
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
 	ctx, created := t.extract(ctx, d.Headers)
@@ -84,12 +83,12 @@ func (p *processing) start(ctx context.Context, d *eventbus.Delivery) (handler c
 	return handler
 }
 
-// end ends the span and measures the run. If the handler panics, p.err is errPanicked. end
-// does not recover, because the bus recovers and needs the stack.
+// end ends the span and measures the run. If the handler panicked, p.err is errPanicked. end does
+// not recover, because the bus recovers and needs the stack.
 func (p *processing) end(ctx context.Context) {
 	defer contain()
 	if p.span != nil {
-		defer p.span.End() // also if a method of p.err panics
+		defer p.span.End() // even if a method of p.err panics
 	}
 	l := p.labels
 	l.operation, l.errorType = process, p.t.runErrorType(p.err)

@@ -7,20 +7,17 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/seed41896749/eventbus"
-	"github.com/seed41896749/eventbus/observer"
 )
 
-// PublishMiddleware is for the Options.PublishMiddleware of the bus. It makes a span for
-// each call of Publish and, if the call has several events, a span for each event. While
-// next runs, the headers of an event carry the context of its span. After that the event
-// has its own headers again. If the headers of an event already have the context of a
-// span, that context stays, and the span of Publish links to it. If an event has no room
-// for more headers, it is published without a context.
+// PublishMiddleware goes into Options.PublishMiddleware of the bus. It makes a span for each call
+// to Publish and, if the call has several events, one for each event. While next runs, the headers
+// of an event carry the context of its span; afterwards the event has its original headers again.
+// If an event's headers already have the context of a span, that context stays, and the span of
+// Publish links to it. An event without room for more headers is published without a context.
 func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publisher {
 	return eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if len(events) == 0 {
@@ -37,14 +34,14 @@ func (t *Telemetry) PublishMiddleware(next eventbus.Publisher) eventbus.Publishe
 	})
 }
 
-// A sending is a call of Publish that has not ended, with its span.
+// A sending is a call to Publish in progress, with its span.
 type sending struct {
 	t      *Telemetry
 	topic  string
 	events []*eventbus.Event
-	own    []eventbus.Headers // the events' headers as the program set them; nil: headers were not replaced
+	own    []eventbus.Headers // the events' original headers; nil if they were not replaced
 	began  time.Time
-	span   trace.Span // nil: there is no span
+	span   trace.Span // nil without traces
 	err    error
 }
 
@@ -56,7 +53,7 @@ func ownHeaders(events []*eventbus.Event) []eventbus.Headers {
 	return own
 }
 
-// start starts the span of the call. For a single event this span also creates the event.
+// start starts the span of the call, which also creates the event if there is only one.
 func (s *sending) start(ctx context.Context) (sent context.Context) {
 	sent = ctx
 	defer contain()
@@ -80,14 +77,14 @@ func (s *sending) start(ctx context.Context) (sent context.Context) {
 	return sent
 }
 
-// creator returns the context of the span that created e. It is invalid if the headers of e
-// have no such context.
+// creator returns the context of the span that created e, which is invalid if the headers of e have
+// none.
 func (t *Telemetry) creator(e *eventbus.Event) trace.SpanContext {
 	_, created := t.extract(context.Background(), e.Headers)
 	return created
 }
 
-// create makes the span that creates e, one of several events of a call.
+// create makes the span of one of several events of a call.
 func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event) trace.SpanContext {
 	ctx, span := t.start(ctx, labels{operation: create, topic: topic})
 	defer span.End()
@@ -96,7 +93,7 @@ func (t *Telemetry) create(ctx context.Context, topic string, e *eventbus.Event)
 	return span.SpanContext()
 }
 
-// describe gives span the size of the payload of e, and the ID of e if it has one.
+// describe adds the ID of e, if it has one, and the size of its payload to span.
 func describe(span trace.Span, e *eventbus.Event) {
 	if !span.IsRecording() {
 		return
@@ -135,27 +132,7 @@ func (s *sending) end(ctx context.Context) {
 	endSpan(s.span, s.err, errorType(s.err))
 }
 
-// errPanicked is used as the error of a call that panics or ends its goroutine, and so
-// returns no error.
-var errPanicked error = &observer.PanicError{Value: "the bus reports the reason"}
-
-// start starts the span of the operation l.operation, with the attributes l.
-func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOption) (context.Context, trace.Span) {
-	set := t.labels.of(l)
-	return t.tracer.Start(ctx, set.name, slices.Concat(set.span, o)...)
-}
-
-// endSpan ends span. Its status is an error if kind, the error type of err, is not "".
-func endSpan(span trace.Span, err error, kind string, attributes ...attribute.KeyValue) {
-	defer span.End()
-	span.SetAttributes(attributes...)
-	if kind != "" {
-		span.SetAttributes(semconv.ErrorTypeKey.String(kind))
-		span.SetStatus(codes.Error, valid(err.Error())) // last, because Error may panic
-	}
-}
-
-// sent measures a call of Publish that has ended with err after the time took.
+// sent measures a call to Publish that returned err after the time took.
 func (t *Telemetry) sent(ctx context.Context, topic string, events int, err error, took time.Duration) {
 	l := labels{operation: publish, topic: topic, errorType: errorType(err)}
 	t.operations.Record(ctx, took.Seconds(), t.labels.of(l).record...)

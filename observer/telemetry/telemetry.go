@@ -1,22 +1,26 @@
-// Package telemetry reports the work of a bus to OpenTelemetry. It makes metrics, and
-// spans for the life of an event, by the semantic conventions for messaging. It uses only
-// the API of OpenTelemetry. The program chooses the SDK and the exporters.
+// Package telemetry exports traces and metrics of a bus through OpenTelemetry, following the
+// semantic conventions for messaging. It depends only on the OpenTelemetry API, so your program
+// chooses the SDK and the exporters.
 //
-// Install adds its parts to the options of a bus, and Watch adds the gauges of the bus:
+// Install adds the observer and the middleware to the options of a bus, and Watch adds its gauges:
 //
 //	options := eventbus.Options{Service: "shop"}
 //	t, err := telemetry.Install(&options)
 //	bus, err := eventbus.Open(ctx, url, options, drivers...)
 //	stop, err := t.Watch(bus)
 //
-// docs/telemetry.md has the table of spans and metrics, and the cost.
+// See docs/telemetry.md for all spans and metrics, and for what they cost.
 package telemetry
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/metric"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
@@ -26,38 +30,38 @@ import (
 
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
 )
 
-// scope is the name of this package for the SDK of OpenTelemetry.
+// scope is the name of the instrumentation scope.
 const scope = "github.com/seed41896749/eventbus/observer/telemetry"
 
 // Options are the settings of a Telemetry. A zero field means its default.
 type Options struct {
-	// System is the attribute messaging.system, such as "redis" or "nats". By default the
-	// backend names it from the call of Watch on, see [backend.Identified]. It is
-	// "eventbus" before Watch, and for a backend that names none.
+	// System is the attribute messaging.system, such as "redis" or "nats". By default the backend
+	// determines it once Watch is called, see [backend.Identified]. Until then, and for a backend
+	// that doesn't say, it is "eventbus".
 	System string
 
-	// ContinueTrace makes the span that created an event the parent of the spans that
-	// process it, so that an event has one trace. By default a processing span begins a
-	// trace of its own. In both cases it links to the creating span.
+	// ContinueTrace makes the span that created an event the parent of the spans that process it,
+	// so that an event has a single trace. By default each processing span starts a trace of its
+	// own. In both cases it links to the creating span.
 	ContinueTrace bool
 
-	// Propagator carries the context of a span in the headers of an event. Header names
-	// are in lower case. Default: W3C trace context and baggage.
+	// Propagator carries the context of a span in the headers of an event. Header names are in
+	// lower case. Default: W3C trace context and baggage.
 	Propagator propagation.TextMapPropagator
 
-	// EventTypes is the most event types that metrics show. Metrics show further types as
-	// "_OTHER". Default 50; negative: metrics show no types.
+	// EventTypes limits how many event types metrics show; further ones become "_OTHER". Default
+	// 50. If negative, metrics show no types.
 	EventTypes int
 
-	// ErrorClasses are the names that the attribute error.type has for errors of handlers.
-	// Set the Options.ErrorClasses of the bus here, so that metrics, retry rules and dead
-	// letters use the same names. Default: none.
+	// ErrorClasses name the values of error.type for handlers' errors. Use the Options.ErrorClasses
+	// of the bus, so that metrics, retry rules and dead letters use the same names. Default: none.
 	ErrorClasses []eventbus.ErrorClass
 
-	// SampleEvery is how long gauges show the same answer of the backend about a group,
-	// such as its lag, before the backend is asked again. Default 10 s.
+	// SampleEvery is how long gauges reuse what the backend said about a group, such as its lag,
+	// before it is asked again. Default 10 s.
 	SampleEvery time.Duration
 }
 
@@ -74,8 +78,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Telemetry makes the spans and metrics of one bus. Its methods are safe for concurrent
-// use.
+// A Telemetry makes the spans and metrics of one bus. Its methods are safe for concurrent use.
 type Telemetry struct {
 	options Options
 	traces  bool // whether New was given a TracerProvider
@@ -86,11 +89,9 @@ type Telemetry struct {
 	types  bounded
 }
 
-// New returns a Telemetry that makes spans with tracers and metrics with meters. If
-// tracers is nil there are no spans, and headers of events are neither written nor read.
-// If meters is nil there are no metrics. For the global providers, pass
-// otel.GetTracerProvider() and otel.GetMeterProvider(). New fails if the meter refuses an
-// instrument.
+// New returns a Telemetry that makes spans with tracers and metrics with meters. If tracers is nil,
+// there are no spans, and event headers are neither written nor read. If meters is nil, there are
+// no metrics. For the global providers use [Install]. New fails if the meter refuses an instrument.
 func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (*Telemetry, error) {
 	t := &Telemetry{options: o.withDefaults(), traces: tracers != nil}
 	if tracers == nil {
@@ -109,11 +110,49 @@ func New(tracers trace.TracerProvider, meters metric.MeterProvider, o Options) (
 	return t, err
 }
 
-// contain recovers from a panic of the SDK or of the program's span processors. So the
-// panic harms no handler, publisher or other observer. contain reports the panic to
-// OpenTelemetry's error handler. Callers defer it.
+// contain recovers from a panic of the SDK or of a span processor, so that it affects no handler,
+// publisher or other observer, and passes it to OpenTelemetry's error handler. Callers defer it.
 func contain() {
 	if v := recover(); v != nil {
 		otel.Handle(fmt.Errorf("eventbus: telemetry panicked: %v", v))
+	}
+}
+
+// Install makes a Telemetry with OpenTelemetry's global providers and default [Options], and
+// installs it in o, see [Telemetry.Install].
+func Install(o *eventbus.Options) (*Telemetry, error) {
+	t, err := New(otel.GetTracerProvider(), otel.GetMeterProvider(), Options{})
+	if err != nil {
+		return nil, err
+	}
+	t.Install(o)
+	return t, nil
+}
+
+// Install adds t to o: its observer next to the observer of o, or the default one, and its
+// middlewares around those of o.
+func (t *Telemetry) Install(o *eventbus.Options) {
+	o.Observer = observer.Join(t.Observer(), o.Effective().Observer)
+	o.Middleware = append([]eventbus.Middleware{t.Middleware}, o.Middleware...)
+	o.PublishMiddleware = append([]eventbus.PublishMiddleware{t.PublishMiddleware}, o.PublishMiddleware...)
+}
+
+// errPanicked stands for the error of a call that panics or ends its goroutine, and so returns
+// none.
+var errPanicked error = &observer.PanicError{Value: "the bus reports the reason"}
+
+// start starts a span for the operation l.operation, with the attributes l.
+func (t *Telemetry) start(ctx context.Context, l labels, o ...trace.SpanStartOption) (context.Context, trace.Span) {
+	set := t.labels.of(l)
+	return t.tracer.Start(ctx, set.name, slices.Concat(set.span, o)...)
+}
+
+// endSpan ends span. Its status is an error if kind, the error type of err, is not "".
+func endSpan(span trace.Span, err error, kind string, attributes ...attribute.KeyValue) {
+	defer span.End()
+	span.SetAttributes(attributes...)
+	if kind != "" {
+		span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+		span.SetStatus(codes.Error, valid(err.Error())) // last, because Error may panic
 	}
 }

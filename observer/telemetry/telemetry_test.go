@@ -2,24 +2,26 @@ package telemetry_test
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/seed41896749/eventbus/middleware"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/observer/telemetry"
+	"github.com/seed41896749/eventbus/store"
 )
 
 // inBubble runs f in a synctest bubble, with a recorder and a bus in memory.
@@ -64,33 +66,6 @@ process orders [consumer] messaging.consumer.group.name=billing messaging.messag
 	})
 }
 
-// An event without a context, such as one of another program, has no link. The span of the
-// context given to Subscribe does not stand in for its creator.
-func TestAnEventWithoutAContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRecorder(t, telemetry.Options{ContinueTrace: true})
-		o := r.options()
-		o.PublishMiddleware = nil
-		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), o)
-		require.NoError(t, err)
-		ctx, span := r.tracers.Tracer("shop").Start(t.Context(), "startup")
-		_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "billing"}, succeed)
-		require.NoError(t, err)
-		for _, h := range []eventbus.Headers{nil, {{Name: "tenant", Value: "blue"}}, {{Name: "traceparent", Value: "nonsense"}}} {
-			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Headers: h}))
-		}
-		for settled := 0; settled < 3; {
-			settled += <-r.settled
-		}
-		span.End()
-		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
-		for i := range 3 {
-			require.Empty(t, r.span("process", i).Links())
-			require.False(t, r.span("process", i).Parent().IsValid())
-		}
-	})
-}
-
 // Each event of a call has a span of its own, to which its runs link. A handler's Publish is
 // below its run. The acknowledgement of several events links to their runs.
 func TestSeveralEventsOfOneCall(t *testing.T) {
@@ -126,75 +101,6 @@ acknowledge orders [client] messaging.consumer.group.name=billing messaging.batc
 	})
 }
 
-// A context that an event carries already stays: the event was created before. An event's
-// headers are its own again after Publish, and the slice that others share is not written to.
-func TestACarriedContextStays(t *testing.T) {
-	inBubble(t, telemetry.Options{ContinueTrace: true}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
-		const carried = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-		got := make(chan *eventbus.Delivery, 2)
-		subscribe(t, bus, func(_ context.Context, d *eventbus.Delivery) error { got <- d; return nil })
-		shared := make(eventbus.Headers, 1, 8)
-		shared[0] = eventbus.Header{Name: "tenant", Value: "blue"}
-		events := []*eventbus.Event{
-			{ID: "o-1", Headers: eventbus.Headers{{Name: "traceparent", Value: carried}}},
-			{ID: "o-2", Headers: shared},
-		}
-		require.NoError(t, bus.Publish(t.Context(), "orders", events[0]))
-		require.Equal(t, carried, (<-got).Headers.Get("traceparent"), "a single event")
-		sent := r.span("publish", 0)
-		require.Equal(t, trace.SpanKindClient, sent.SpanKind(), "it creates nothing")
-		require.Equal(t, "b7ad6b7169203331", sent.Links()[0].SpanContext.SpanID().String())
-		require.NoError(t, bus.Publish(t.Context(), "orders", events...))
-		first, second := <-got, <-got
-		require.Equal(t, carried, first.Headers.Get("traceparent"))
-		require.NotEqual(t, carried, second.Headers.Get("traceparent"))
-		require.Equal(t, "blue", second.Headers.Get("tenant"))
-		require.Equal(t, shared, events[1].Headers)
-		require.Equal(t, make(eventbus.Headers, 7), shared[:8][1:], "behind the slice's end")
-		for _, s := range r.spans.Ended() {
-			if s.Name() == "process orders" && s.Links()[0].SpanContext.SpanID().String() == "b7ad6b7169203331" {
-				require.Equal(t, "0af7651916cd43dd8448eb211c80319c", s.SpanContext().TraceID().String())
-				return
-			}
-		}
-		require.Fail(t, "no run links to the carried context", r.tree())
-	})
-}
-
-// Baggage reaches the handler. Header names are in lower case.
-func TestBaggage(t *testing.T) {
-	inBubble(t, telemetry.Options{}, func(t *testing.T, _ *recorder, bus *eventbus.Bus) {
-		got := make(chan eventbus.Headers, 1)
-		subscribe(t, bus, func(ctx context.Context, d *eventbus.Delivery) error {
-			require.Equal(t, "blue", baggage.FromContext(ctx).Member("tenant").Value())
-			got <- d.Headers
-			return nil
-		})
-		member, err := baggage.NewMember("tenant", "blue")
-		require.NoError(t, err)
-		bag, err := baggage.New(member)
-		require.NoError(t, err)
-		require.NoError(t, bus.Publish(baggage.ContextWithBaggage(t.Context(), bag), "orders", &eventbus.Event{}))
-		for _, h := range <-got {
-			require.Contains(t, []string{"traceparent", "baggage"}, h.Name)
-		}
-	})
-}
-
-// An event whose headers are full is published all the same.
-func TestFullHeaders(t *testing.T) {
-	inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
-		full := &eventbus.Event{}
-		for i := range eventbus.MaxHeaders {
-			full.Headers.Set(fmt.Sprintf("h%d", i), "x")
-		}
-		large := &eventbus.Event{Headers: eventbus.Headers{{Name: "h", Value: strings.Repeat("x", eventbus.MaxHeaderBytes-10)}}}
-		require.NoError(t, bus.Publish(t.Context(), "orders", full))
-		require.NoError(t, bus.Publish(t.Context(), "orders", large))
-		require.Equal(t, 2, strings.Count(r.tree(), "eventbus.context.omitted=true"), r.tree())
-	})
-}
-
 // Without providers there is nothing: no span, no header, no metric.
 func TestNoProviders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -209,28 +115,6 @@ func TestNoProviders(t *testing.T) {
 		require.Empty(t, <-got)
 		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
 	})
-}
-
-// Beyond the given number event types are "_OTHER".
-func TestEventTypesAreBounded(t *testing.T) {
-	for most, want := range map[int]map[string]float64{
-		2:  {"t0": 1, "t1": 1, "_OTHER": 3},
-		-1: {"": 5},
-	} {
-		inBubble(t, telemetry.Options{EventTypes: most}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
-			subscribe(t, bus, succeed)
-			for i := range 5 {
-				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Type: fmt.Sprintf("t%d", i)}))
-				time.Sleep(time.Second)
-			}
-			got := map[string]float64{}
-			for _, p := range points(r.collect()["eventbus.attempts"]) {
-				kind, _ := p.set.Value("eventbus.event.type")
-				got[kind.AsString()] = p.value
-			}
-			require.Equal(t, want, got)
-		})
-	}
 }
 
 // The time in the queue runs from the event's time to the start of its first run.
@@ -271,5 +155,86 @@ func TestBoundaries(t *testing.T) {
 			require.Equal(t, []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}, h.DataPoints[0].Bounds, name)
 			require.Equal(t, "s", all[name].Unit)
 		}
+	})
+}
+
+// Install uses the global providers, and keeps the observer and the middlewares of the
+// options.
+func TestInstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spans := tracetest.NewSpanRecorder()
+		otel.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))
+		t.Cleanup(func() { otel.SetTracerProvider(tracenoop.NewTracerProvider()) })
+		handled, wrapped := 0, 0
+		o := eventbus.Options{
+			Observer: observer.Observer{Handled: func(observer.Handled) { handled++ }},
+			Middleware: []eventbus.Middleware{func(next eventbus.Handler) eventbus.Handler {
+				return func(ctx context.Context, d *eventbus.Delivery) error { wrapped++; return next(ctx, d) }
+			}},
+		}
+		_, err := telemetry.Install(&o)
+		require.NoError(t, err)
+		bus := eventbustest.NewWith(t, o)
+		_, err = bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "billing"},
+			func(context.Context, *eventbus.Delivery) error { return nil })
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, []int{1, 1}, []int{handled, wrapped})
+		var names []string
+		for _, s := range spans.Ended() {
+			names = append(names, s.Name())
+		}
+		require.ElementsMatch(t, []string{"publish orders", "process orders", "acknowledge orders"}, names)
+	})
+}
+
+// A nilError is an error whose methods panic for a nil pointer.
+type nilError struct{ text string }
+
+func (e *nilError) Error() string { return e.text }
+
+// The span of a run ends, whatever the handler does, and its status never names a cause
+// that telemetry does not know.
+func TestSpansOfBrokenRunsEnd(t *testing.T) {
+	for name, handler := range map[string]eventbus.Handler{
+		"returns a nil pointer as error": func(context.Context, *eventbus.Delivery) error { return (*nilError)(nil) },
+		"panics":                         func(context.Context, *eventbus.Delivery) error { panic("boom") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
+				subscribe(t, bus, func(ctx context.Context, d *eventbus.Delivery) error {
+					if d.Attempt == 1 {
+						return handler(ctx, d)
+					}
+					return nil
+				})
+				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "o-1"}))
+				<-r.settled
+				synctest.Wait()
+				require.Len(t, r.spans.Ended(), len(r.spans.Started()), r.tree())
+				require.NotContains(t, r.span("process", 0).Status().Description, "Goexit")
+			})
+		})
+	}
+}
+
+// An event that middleware keeps from the handler is not measured as a run.
+func TestDuplicatesAreNoRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorder(t, telemetry.Options{})
+		o := r.options()
+		o.Middleware = append(o.Middleware, middleware.Dedupe(store.NewMemory(store.MemoryOptions{}), middleware.DedupeOptions{}))
+		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), o)
+		require.NoError(t, err)
+		subscribe(t, bus, func(context.Context, *eventbus.Delivery) error { return nil })
+		for range 3 {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "o-1"}))
+			synctest.Wait()
+		}
+		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
+		require.Equal(t, 1.0, r.value("eventbus.attempts"))
+		require.Equal(t, 1.0, r.value("messaging.process.duration"))
 	})
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Observer returns hooks that measure reads, outcomes, settlements and failures, and that
-// make the spans of settlements. Join it, by observer.Join, with an observer that logs,
-// such as observer.Slog, because these hooks do not log failures.
+// Observer returns hooks that count reads, outcomes, settlements and failures, and make the spans
+// of settlements. They log nothing, so combine them, using observer.Join, with an observer that
+// logs, such as observer.Slog.
 func (t *Telemetry) Observer() observer.Observer {
 	return observer.Observer{
 		Dropped:      func(e observer.Dropped) { t.count(t.dropped, e.Events, labels{topic: e.Topic}) },
@@ -36,9 +36,8 @@ func (t *Telemetry) Observer() observer.Observer {
 	}
 }
 
-// received counts the messages of a read. A read has no span, because it waits for messages
-// in the background and belongs to no trace. Its duration would only show how long no
-// message came.
+// received counts the messages of a read. Reads have no span: they wait in the background and
+// belong to no trace, and their duration would only show how long no message came.
 func (t *Telemetry) received(e observer.Received) {
 	defer contain()
 	l := labels{topic: e.Topic, group: e.Group}
@@ -56,9 +55,9 @@ func (t *Telemetry) handled(e observer.Handled) {
 	t.count(t.attempts, 1, l)
 }
 
-// settled measures a call to the backend that acknowledged events, and makes the span of
-// the call. If the call acknowledged one event, the span is a child of the event's
-// processing span. Otherwise it links to the processing spans of all events.
+// settled measures a call to the backend that acknowledged events, and makes its span: a child of
+// the event's processing span if there was one event, and otherwise linked to the processing spans
+// of all of them.
 func (t *Telemetry) settled(e observer.Settled) {
 	defer contain()
 	set := t.labels.of(labels{operation: acknowledge, topic: e.Topic, group: e.Group})
@@ -106,8 +105,8 @@ func (t *Telemetry) discarded(e observer.Discarded) {
 	t.settle(discard, e.About, reasonKey.String(e.Reason))
 }
 
-// settle makes the span of a decision about one event, as a child of the event's processing
-// span. The span has no duration, because the bus calls the backend once for many events.
+// settle makes the span of a decision about one event, as a child of the event's processing span.
+// It has no duration, because the bus settles many events with one call to the backend.
 func (t *Telemetry) settle(operation string, about observer.About, attributes ...attribute.KeyValue) {
 	if !t.traces {
 		return
@@ -127,7 +126,7 @@ func (t *Telemetry) settle(operation string, about observer.About, attributes ..
 
 func (t *Telemetry) failed(e observer.Failed) {
 	if errors.Is(e.Err, observer.ErrDropped) {
-		t.count(t.untold, e.Events, labels{})
+		t.count(t.unseen, e.Events, labels{})
 		return
 	}
 	t.count(t.failures, 1, labels{topic: e.Topic, group: e.Group, scope: string(e.Scope), errorType: errorType(e.Err)})

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"cmp"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -14,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/each"
 )
 
-// The attributes that the OpenTelemetry conventions for messaging lack.
+// Attributes of our own, where the OpenTelemetry conventions for messaging have none.
 const (
 	attemptKey    = attribute.Key("eventbus.attempt")
 	outcomeKey    = attribute.Key("eventbus.outcome")
@@ -55,8 +57,8 @@ func operationType(operation string) attribute.KeyValue {
 	return semconv.MessagingOperationTypeSettle
 }
 
-// labels are the attributes of a measurement. Each attribute takes only a small number of
-// values, so that a metric has few series. Empty attributes are left out.
+// labels are the attributes of a measurement. Each takes only a small number of values, so that a
+// metric has few series. Empty ones are left out.
 type labels struct {
 	operation, topic, group, outcome, reason, scope, errorType, eventType string
 }
@@ -81,13 +83,13 @@ func (l labels) attributes(broker []attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(list...)
 }
 
-// maxType is the length of the longest event type that metrics show, in bytes.
+// maxType is the longest event type that metrics show, in bytes.
 const maxType = 512
 
 // valid returns text as UTF-8, which exporters need.
 func valid(text string) string { return strings.ToValidUTF8(text, "�") }
 
-// kindOf returns the kind of the span of an operation.
+// kindOf returns the span kind of an operation.
 func kindOf(operation string) trace.SpanKind {
 	switch operation {
 	case create, publish:
@@ -98,9 +100,8 @@ func kindOf(operation string) trace.SpanKind {
 	return trace.SpanKindClient
 }
 
-// A labelSet has the attributes of labels in the types that instruments and tracers take.
-// Several measurements use the same labelSet, so that a measurement allocates nothing, and
-// a span little.
+// A labelSet holds the attributes of labels in the types that instruments and tracers take. Sets
+// are reused, so that a measurement allocates nothing and a span little.
 type labelSet struct {
 	add     []metric.AddOption
 	record  []metric.RecordOption
@@ -120,15 +121,15 @@ func newLabelSet(l labels, broker backend.Identity) *labelSet {
 	}
 }
 
-// labelSets keeps a labelSet for each value of labels that was used.
+// labelSets caches a labelSet for each value of labels that was used.
 type labelSets struct {
 	mu     sync.RWMutex
 	broker backend.Identity
 	known  map[labels]*labelSet
 }
 
-// maxLabelSets is the most sets that labelSets keeps. It bounds the memory of a program
-// that publishes to ever new topics. A further set is made anew for each measurement.
+// maxLabelSets limits the cache, and so the memory of a program that keeps publishing to new
+// topics. Beyond it, a set is built for each measurement.
 const maxLabelSets = 4096
 
 func (s *labelSets) of(l labels) *labelSet {
@@ -150,9 +151,9 @@ func (s *labelSets) of(l labels) *labelSet {
 	return set
 }
 
-// bounded bounds the number of different texts. It returns each of the first texts
-// unchanged, and "_OTHER" for further ones. A text that is too long or not UTF-8 counts as a
-// further one: exporters refuse it, and the type of another program's event may be any text.
+// bounded limits the number of different texts. It returns the first ones unchanged, and "_OTHER"
+// for all further ones. The type of another program's event may be any text, so a text that is too
+// long or not UTF-8, which exporters refuse, becomes "_OTHER" too.
 type bounded struct {
 	most int
 
@@ -187,4 +188,62 @@ func (b *bounded) of(text string) string {
 	}
 	b.known[text] = struct{}{}
 	return text
+}
+
+// identify sets the attributes that name the broker. Options.System takes precedence.
+func (t *Telemetry) identify(broker backend.Identity) {
+	broker.System = cmp.Or(t.options.System, broker.System, "eventbus")
+	t.labels.setBroker(broker)
+}
+
+// setBroker sets the broker that all sets name, and drops those that name another one.
+func (s *labelSets) setBroker(broker backend.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broker != broker {
+		s.broker, s.known = broker, nil
+	}
+}
+
+// brokerAttributes returns the attributes that name a broker in both metrics and spans, and those
+// that only spans have.
+func brokerAttributes(b backend.Identity) (both, spans []attribute.KeyValue) {
+	both = append(both, semconv.MessagingSystemKey.String(b.System))
+	if b.Address != "" {
+		both = append(both, semconv.ServerAddress(valid(b.Address)))
+	}
+	if b.Port > 0 {
+		both = append(both, semconv.ServerPort(b.Port))
+	}
+	if b.Client != "" {
+		spans = append(spans, semconv.MessagingClientID(valid(b.Client)))
+	}
+	return both, spans
+}
+
+// version returns the version of this module in the program, which is the version of the
+// instrumentation scope. In a checkout of the module it is "(devel)".
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return devel
+	}
+	return versionIn(info)
+})
+
+const devel = "(devel)"
+
+// versionIn returns the version of this module in a build.
+func versionIn(info *debug.BuildInfo) string {
+	const suffix = "/observer/telemetry"
+	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
+		if m.Path != strings.TrimSuffix(scope, suffix) {
+			continue
+		}
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		return cmp.Or(m.Version, devel)
+	}
+	return devel
 }

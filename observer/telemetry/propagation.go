@@ -11,15 +11,14 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A carrier lets a propagator read and write the headers of an event. It reads names in any
-// letter case, because the carriers of other programs write "Traceparent". It writes names
-// in lower case, and leaves no other spelling of them.
+// A carrier lets a propagator read and write the headers of an event. It reads names in any letter
+// case, because other programs write "Traceparent". It writes names in lower case, and removes
+// other spellings of them.
 type carrier struct{ headers eventbus.Headers }
 
 var _ propagation.TextMapCarrier = (*carrier)(nil)
 
-// Get returns the value of the header name. The name in lower case counts if there are
-// several.
+// Get returns the value of the header name, preferring the lower-case name if there are several.
 func (c *carrier) Get(name string) string {
 	lower := strings.ToLower(name)
 	value, found := "", false
@@ -54,9 +53,8 @@ func (c *carrier) Keys() []string {
 	return names
 }
 
-// extract returns ctx with the baggage in the headers h of an event, and the context of the
-// span that created the event. If h has no such context, the second result is invalid. ctx
-// must have no span.
+// extract reads the headers h of an event. It returns ctx with their baggage, and the context of
+// the span that created the event, which is invalid if h has none. ctx must not have a span.
 func (t *Telemetry) extract(ctx context.Context, h eventbus.Headers) (context.Context, trace.SpanContext) {
 	if len(h) == 0 {
 		return ctx, trace.SpanContext{}
@@ -65,8 +63,8 @@ func (t *Telemetry) extract(ctx context.Context, h eventbus.Headers) (context.Co
 	return ctx, trace.SpanContextFromContext(ctx)
 }
 
-// inject returns a copy of h to which the context of the span of ctx is added. If the copy
-// would have more headers than Publish accepts, inject returns h itself and false.
+// inject returns a copy of h with the context of the span in ctx. If the copy would exceed what
+// Publish accepts, inject returns h itself and false.
 func (t *Telemetry) inject(ctx context.Context, h eventbus.Headers) (eventbus.Headers, bool) {
 	c := &carrier{append(make(eventbus.Headers, 0, len(h)+3), h...)}
 	t.options.Propagator.Inject(ctx, c)

@@ -2,8 +2,10 @@ package telemetry_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
@@ -79,4 +81,59 @@ func TestTheScopeHasAVersion(t *testing.T) {
 			require.NotEmpty(t, s.Scope.Version)
 		}
 	})
+}
+
+// System is an attribute of every span and of every metric.
+func TestSystem(t *testing.T) {
+	for system, want := range map[string]string{"": "eventbus", "redis": "redis"} {
+		inBubble(t, telemetry.Options{System: system}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
+			subscribe(t, bus, succeed)
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{}))
+			require.Equal(t, 1, <-r.settled)
+			for _, s := range r.spans.Ended() {
+				require.Contains(t, s.Attributes(), attribute.String("messaging.system", want), s.Name())
+			}
+			for name, m := range r.collect() {
+				for _, p := range points(m) {
+					got, _ := p.set.Value("messaging.system")
+					require.Equal(t, want, got.AsString(), name)
+				}
+			}
+		})
+	}
+}
+
+// By default the metrics tell 50 event types apart.
+func TestFiftyEventTypes(t *testing.T) {
+	inBubble(t, telemetry.Options{}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
+		subscribe(t, bus, succeed)
+		for i := range 60 {
+			require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Type: fmt.Sprintf("t%d", i)}))
+		}
+		time.Sleep(time.Second)
+		require.Len(t, points(r.collect()["eventbus.attempts"]), 51)
+		require.EqualValues(t, 10, r.value("eventbus.attempts", attribute.String("eventbus.event.type", "_OTHER")))
+	})
+}
+
+// Beyond the given number event types are "_OTHER".
+func TestEventTypesAreBounded(t *testing.T) {
+	for most, want := range map[int]map[string]float64{
+		2:  {"t0": 1, "t1": 1, "_OTHER": 3},
+		-1: {"": 5},
+	} {
+		inBubble(t, telemetry.Options{EventTypes: most}, func(t *testing.T, r *recorder, bus *eventbus.Bus) {
+			subscribe(t, bus, succeed)
+			for i := range 5 {
+				require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Type: fmt.Sprintf("t%d", i)}))
+				time.Sleep(time.Second)
+			}
+			got := map[string]float64{}
+			for _, p := range points(r.collect()["eventbus.attempts"]) {
+				kind, _ := p.set.Value("eventbus.event.type")
+				got[kind.AsString()] = p.value
+			}
+			require.Equal(t, want, got)
+		})
+	}
 }

@@ -28,7 +28,7 @@ type instruments struct {
 	moved       metric.Int64Counter
 	stuck       metric.Int64Counter
 	failures    metric.Int64Counter
-	untold      metric.Int64Counter
+	unseen      metric.Int64Counter
 }
 
 var (
@@ -62,22 +62,22 @@ func newInstruments(m metric.Meter) (i instruments, err error) {
 		metric.WithDescription("Time from an event's own time to the start of its first run."))
 	errs = append(errs, err)
 	i.batches, err = m.Int64Histogram("eventbus.publish.batch.size", metric.WithUnit("{message}"), sizes,
-		metric.WithDescription("Events of one call of Publish."))
+		metric.WithDescription("Events per call to Publish."))
 	errs = append(errs, err)
 	i.reads, err = m.Int64Histogram("eventbus.receive.batch.size", metric.WithUnit("{message}"), sizes,
-		metric.WithDescription("Events of one read."))
+		metric.WithDescription("Events per read."))
 	errs = append(errs, err)
-	i.dropped = counter("eventbus.dropped.messages", "{message}", "Events that were not stored, because too many events waited to be published.")
+	i.dropped = counter("eventbus.dropped.messages", "{message}", "Events that were not stored because too many were waiting to be published.")
 	i.attempts = counter("eventbus.attempts", "{attempt}", "Runs of handlers, by outcome.")
 	i.redelivered = counter("eventbus.redelivered.messages", "{message}", "Deliveries after the first, of all members of the group.")
 	i.deadLetters = counter("eventbus.dead_letters", "{message}", "Events stored in a dead-letter topic.")
 	i.discards = counter("eventbus.discarded.messages", "{message}", "Events acknowledged without success.")
 	i.extended = counter("eventbus.leases.extended", "{lease}", "Leases that were extended.")
-	i.lost = counter("eventbus.leases.lost", "{lease}", "Leases that expired, or that another member took.")
-	i.moved = counter("eventbus.partitions.moved", "{partition}", "Partitions that this program has gained, given back or lost.")
-	i.stuck = counter("eventbus.handlers.stuck", "{handler}", "Handlers that did not return after their timeout.")
+	i.lost = counter("eventbus.leases.lost", "{lease}", "Leases that expired or that another member took over.")
+	i.moved = counter("eventbus.partitions.moved", "{partition}", "Partitions that this program gained, gave back or lost.")
+	i.stuck = counter("eventbus.handlers.stuck", "{handler}", "Handlers that did not return within five seconds of their timeout.")
 	i.failures = counter("eventbus.failures", "{failure}", "Failures that no call returns.")
-	i.untold = counter("eventbus.observer.dropped", "{occurrence}", "Occurrences that the observer was too slow for.")
+	i.unseen = counter("eventbus.observer.dropped", "{occurrence}", "Calls of observer hooks that were dropped because earlier ones were too slow.")
 	return i, errors.Join(errs...)
 }
 
