@@ -217,10 +217,10 @@ func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown stri
 			shown = strings.TrimSuffix(shown, ": ") + ", filled in: "
 		}
 		return text, shown, true
-	case l.form() == words && n.tag != "!!str":
+	case l.style() == textStyle && n.tag != "!!str":
 		d.add(n.place, path, shown+"is "+n.noun()+"; it must be: "+l.noun(f)+" (write it in quotes)")
 		return "", "", false
-	case l.form() == plain && n.tag == "!!str" && text != f.none && l.parse(text, f) == nil:
+	case l.style() == plainStyle && n.tag == "!!str" && text != f.none && l.parse(text, f) == nil:
 		d.add(n.place, path, shown+"is a text; it must be: "+l.noun(f)+" (write it without quotes)")
 		return "", "", false
 	}

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/seed41896749/eventbus"
 )
 
 // An Error is a mistake in a configuration, with its place. [Parse] joins all errors as
@@ -95,4 +98,48 @@ func quoted(prefix, text, instead string) string {
 		return prefix + s
 	}
 	return instead + " that is not shown, as it may be part of a secret"
+}
+
+// placed returns err, usually an error of package eventbus, as an [Error] with a place in the
+// file. The place belongs to the key at path. If err is a FieldError, the place belongs to
+// the key below path that sets the field. Without such a key in the file, the place again
+// belongs to the key at path.
+func (c *Config) placed(path string, err error) *Error {
+	e := &Error{File: c.file, Path: path, Reason: err.Error(), Err: err}
+	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
+		e.Reason = strings.TrimPrefix(f.Error(), "eventbus: ")
+		for _, option := range options {
+			if option.field == f.Field || strings.HasPrefix(f.Field, option.field+"[") { // such as Retry.Rules[0].Class
+				e.Path, e.Reason = path+"."+option.path, keyNames.Replace(f.Reason)
+			}
+		}
+	}
+	at, given := c.places[e.Path]
+	if !given {
+		at = c.places[path]
+	}
+	e.Line, e.Column = at.line, at.column
+	return e
+}
+
+// keyNames replaces names of eventbus fields by names of keys, in texts of errors.
+var keyNames = strings.NewReplacer("Concurrency", "concurrency", "Lease", "lease", "Initial", "the first", "Batch.MaxSize", "batch.size")
+
+// options lists the fields of package eventbus that keys set. A path begins below the key
+// of the bus or of the subscription.
+var options = slices.Concat(keysOf(reflect.TypeFor[bus](), ""), keysOf(reflect.TypeFor[subscription](), ""))
+
+// An option is a field of package eventbus and the path of its key.
+type option struct{ field, path string }
+
+func keysOf(t reflect.Type, path string) (list []option) {
+	for _, f := range fields(t) {
+		for _, o := range f.options {
+			list = append(list, option{o, join(path, f.key)})
+		}
+		if _, ok := asLeaf(reflect.New(f.typ).Elem()); !ok && f.typ.Kind() == reflect.Struct && f.typ != reflect.TypeFor[defaults]() {
+			list = append(list, keysOf(f.typ, join(path, f.key))...)
+		}
+	}
+	return list
 }

@@ -2,6 +2,8 @@ package config
 
 import (
 	"reflect"
+
+	"github.com/seed41896749/eventbus"
 )
 
 // A leaf is a value of the model without keys below it. Its zero value stands for the
@@ -14,17 +16,17 @@ type leaf interface {
 	noun(f *field) string
 	// schema returns the leaf's JSON Schema.
 	schema(f *field) schema
-	// form returns the rule for how the leaf is written in YAML.
-	form() form
+	// style returns the rule for how the leaf is written in YAML.
+	style() style
 }
 
-// A form is a rule for how a scalar is written in YAML.
-type form uint8
+// A style is a rule for how a scalar is written in YAML.
+type style uint8
 
 const (
-	anyForm form = iota
-	words        // refuses an unquoted number, date or boolean
-	plain        // refuses a quoted value
+	anyStyle   style = iota
+	textStyle        // refuses an unquoted number, date or boolean
+	plainStyle       // refuses a quoted value
 )
 
 var (
@@ -42,10 +44,7 @@ var (
 	_ leaf = (*size)(nil)
 	_ leaf = (*frequency)(nil)
 	_ leaf = (*percent)(nil)
-	_ leaf = (*whenFull)(nil)
-	_ leaf = (*ack)(nil)
-	_ leaf = (*order)(nil)
-	_ leaf = (*onFailure)(nil)
+	_ leaf = (*enum[eventbus.AckMode])(nil)
 	_ leaf = (*missed)(nil)
 	_ leaf = (*start)(nil)
 	_ leaf = (*group)(nil)

@@ -2,13 +2,8 @@ package config
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
-	"regexp"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/limiter/rate"
@@ -112,51 +107,3 @@ func (l *limits) describe() (parts []string) {
 	}
 	return parts
 }
-
-// A frequency is a number of events per second.
-type frequency float64
-
-var frequencyForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?/[smh]$`)
-
-func (q *frequency) parse(s string, _ *field) error {
-	number, unit, _ := strings.Cut(s, "/")
-	v, err := strconv.ParseFloat(number, 64)
-	if err != nil || !frequencyForm.MatchString(s) {
-		return errors.New("not a number of events in a time, such as 100/s, 30/m or 5/h")
-	}
-	v /= map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit].Seconds()
-	if v <= 0 || v > maxNumber {
-		return fmt.Errorf("not above 0 and at most %d/s", maxNumber)
-	}
-	*q = frequency(v)
-	return nil
-}
-
-func (*frequency) noun(*field) string { return "number of events in a time" }
-func (*frequency) schema(*field) schema {
-	return schema{"type": "string", "pattern": frequencyForm.String()}
-}
-func (*frequency) form() form { return anyForm }
-
-// A percent is a share above 0 and at most 1. The file has it as a percentage, such as 50%.
-type percent float64
-
-var percentForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?%$`)
-
-func (p *percent) parse(s string, _ *field) error {
-	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
-	switch {
-	case err != nil || !percentForm.MatchString(s):
-		return errors.New("not a percentage, such as 50%")
-	case v <= 0 || v > 100:
-		return errors.New("not above 0% and at most 100%")
-	}
-	*p = percent(v / 100)
-	return nil
-}
-
-func (*percent) noun(*field) string { return "percentage" }
-func (*percent) schema(*field) schema {
-	return schema{"type": "string", "pattern": percentForm.String()}
-}
-func (*percent) form() form { return anyForm }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -18,7 +19,6 @@ import (
 //	option   the fields of package eventbus that it sets, separated by commas
 //	min      the least value
 //	none     the word that the file may have in place of a value; it means no bound
-//	oneof    the words that are its possible values, separated by commas
 //	example  a possible value, as it would be written, if there is no default
 //	required "true" if the key must be given
 //	or       the key that is given in place of this one
@@ -40,7 +40,7 @@ type bus struct {
 	MaxPayload      size                    `key:"max_payload" default:"960KiB" min:"1B" option:"Options.MaxPayload" doc:"The most bytes of a payload that Publish accepts. Refused if the backend takes less."`
 	MaxPending      number                  `key:"max_pending" default:"10000" min:"1" option:"Options.MaxPending" doc:"How many events may wait to be published."`
 	MaxPendingBytes size                    `key:"max_pending_bytes" default:"64MiB" min:"1B" option:"Options.MaxPendingBytes" doc:"The most bytes of events that may wait to be published."`
-	WhenFull        whenFull                `key:"when_full" default:"wait" oneof:"wait,reject,drop-newest,drop-oldest" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
+	WhenFull        enum[eventbus.WhenFull] `key:"when_full" default:"wait" option:"Options.WhenFull" doc:"How Publish behaves when a bound is reached. It waits, or returns ErrBackpressure, or its events are dropped, or the events that have waited longest are. A call whose events are dropped returns ErrDropped."`
 	Topics          map[string]topic        `key:"topics" option:"Options.Topics" doc:"Settings of single topics: the keys below, and the settings of the driver, which refuses unknown ones." each:"Settings of the topic of this name."`
 	Defaults        defaults                `key:"defaults" doc:"Keys that each subscription inherits which does not have them: all keys of a subscription but topic, topics and group."`
 	Subscriptions   map[string]subscription `key:"subscriptions" doc:"How the program consumes, by the name that it passes to Subscribe." each:"How to consume one topic."`
@@ -56,39 +56,27 @@ type topic struct {
 	Driver      map[string]setting `rest:"true" doc:"A setting of the driver."`
 }
 
-type schedule struct {
-	Topic     name     `key:"topic" required:"true" example:"shop.reports" doc:"The topic of the events."`
-	Every     duration `key:"every" min:"1s" example:"15m" doc:"The time between two events. Either every or cron is given."`
-	Cron      text     `key:"cron" example:"0 3 * * *" doc:"The times of the events: five fields, or a descriptor such as @daily."`
-	Zone      text     `key:"zone" example:"Europe/Berlin" doc:"The time zone of cron. Default: UTC."`
-	Missed    missed   `key:"missed" oneof:"once,none,all" example:"none" doc:"Which events are published that are late because no process ran: one for all (the default), none, or all."`
-	MaxMissed number   `key:"max_missed" min:"1" example:"24" doc:"The most events that missed: all makes up for, the latest. Default: 1000."`
-	Type      text     `key:"type" example:"report.due" doc:"The type of the events."`
-	Key       text     `key:"key" example:"reports" doc:"The key of the events."`
-	Data      text     `key:"data" example:"{}" doc:"The payload of the events. Its content type is that of JSON if it is JSON, else of text."`
-}
-
 type subscription struct {
-	Topic               topicName   `key:"topic" required:"true" or:"topics" example:"shop.orders" doc:"The topic to consume, or a pattern such as shop.* (one part) or shop.> (one or more parts). Topics that match it and appear later are consumed too."`
-	Topics              []topicName `key:"topics" option:"SubscribeOptions.Topics" example:"shop.orders, shop.refunds.*" doc:"A list of topics and patterns to consume together, within the same limits, in place of topic."`
-	Group               group       `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all. With (each) every instance of the program has a group of its own, and so gets all."`
-	Ack                 ack         `key:"ack" default:"on-success" oneof:"on-success,on-receive" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
-	Order               order       `key:"order" default:"by-key" oneof:"by-key,none,total" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
-	Start               start       `key:"start" default:"earliest" oneof:"earliest,latest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
-	Concurrency         reach       `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency,SubscribeOptions.MaxConcurrency" doc:"How many handlers run at once. With two numbers, such as 1..8, the program may change the number between them, and begins with the first."`
-	MaxInFlight         number      `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
-	MaxBytes            size        `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
-	Lease               duration    `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
-	Timeout             duration    `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
-	LeaveTimeouts       flag        `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
-	MaxReceive          size        `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
-	DeadLetterExpired   flag        `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
-	DeadLetterOnReceive flag        `key:"dead_letter_on_receive" default:"false" option:"SubscribeOptions.DeadLetterOnReceive" doc:"Sends an event that failed after the acknowledgement on receive to the dead-letter topic; otherwise it is discarded."`
-	Limits              limits      `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
-	Retry               retry       `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
-	OnFailure           onFailure   `key:"on_failure" default:"skip" oneof:"skip,fail-all" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
-	DeadLetter          deadLetter  `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
-	Batch               batch       `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
+	Topic               topicName                `key:"topic" required:"true" or:"topics" example:"shop.orders" doc:"The topic to consume, or a pattern such as shop.* (one part) or shop.> (one or more parts). Topics that match it and appear later are consumed too."`
+	Topics              []topicName              `key:"topics" option:"SubscribeOptions.Topics" example:"shop.orders, shop.refunds.*" doc:"A list of topics and patterns to consume together, within the same limits, in place of topic."`
+	Group               group                    `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all. With (each) every instance of the program has a group of its own, and so gets all."`
+	Ack                 enum[eventbus.AckMode]   `key:"ack" default:"on-success" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
+	Order               enum[eventbus.Order]     `key:"order" default:"by-key" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
+	Start               start                    `key:"start" default:"earliest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
+	Concurrency         reach                    `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency,SubscribeOptions.MaxConcurrency" doc:"How many handlers run at once. With two numbers, such as 1..8, the program may change the number between them, and begins with the first."`
+	MaxInFlight         number                   `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
+	MaxBytes            size                     `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
+	Lease               duration                 `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
+	Timeout             duration                 `key:"timeout" min:"1ms" none:"none" option:"SubscribeOptions.Timeout" example:"10s" doc:"Bounds one run of the handler. Default: the timeout of the bus."`
+	LeaveTimeouts       flag                     `key:"leave_timeouts" default:"false" option:"SubscribeOptions.LeaveTimeouts" doc:"Leaves an event whose run timed out to its lease; otherwise the timeout is a failure."`
+	MaxReceive          size                     `key:"max_receive" default:"10MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxReceive" doc:"The size of the largest event that is handled. A larger one goes to the dead-letter topic."`
+	DeadLetterExpired   flag                     `key:"dead_letter_expired" default:"false" option:"SubscribeOptions.DeadLetterExpired" doc:"Sends expired events to the dead-letter topic; otherwise they are discarded."`
+	DeadLetterOnReceive flag                     `key:"dead_letter_on_receive" default:"false" option:"SubscribeOptions.DeadLetterOnReceive" doc:"Sends an event that failed after the acknowledgement on receive to the dead-letter topic; otherwise it is discarded."`
+	Limits              limits                   `key:"limits" doc:"Further limits, which the program may also set as a limiter."`
+	Retry               retry                    `key:"retry" option:"SubscribeOptions.Retry" doc:"How often and when a failed event is retried."`
+	OnFailure           enum[eventbus.OnFailure] `key:"on_failure" default:"skip" option:"SubscribeOptions.OnFailure" doc:"Whether later events of a key still run when one has failed for good, or follow it to the dead-letter topic."`
+	DeadLetter          deadLetter               `key:"dead_letter" option:"SubscribeOptions.DeadLetter" example:"shop.orders.dlq" doc:"The topic for events that fail for good. Default: the topic with .dlq appended. The word (discard) discards such events."`
+	Batch               batch                    `key:"batch" doc:"The batches of a handler that takes several events in one call. Then concurrency counts calls."`
 }
 
 type batch struct {
@@ -107,7 +95,7 @@ type retry struct {
 // A field describes one key of the model, by the tags of a struct field.
 type field struct {
 	key, doc, fallback, example, least, none, each, or string
-	options, words                                     []string
+	options                                            []string
 	required, rest                                     bool
 	index                                              int
 	typ                                                reflect.Type
@@ -137,7 +125,7 @@ func allFields(t reflect.Type) []*field {
 		list = append(list, &field{
 			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), fallback: f.Tag.Get("default"), example: f.Tag.Get("example"),
 			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"), or: f.Tag.Get("or"),
-			options: split(f.Tag.Get("option")), words: split(f.Tag.Get("oneof")),
+			options:  split(f.Tag.Get("option")),
 			required: f.Tag.Get("required") != "", rest: f.Tag.Get("rest") != "", index: i, typ: f.Type,
 		})
 	}
@@ -170,7 +158,7 @@ func (b *bus) options() eventbus.Options {
 		MaxPayload:      int(min(b.MaxPayload, math.MaxInt)),
 		MaxPending:      int(b.MaxPending),
 		MaxPendingBytes: int(min(b.MaxPendingBytes, math.MaxInt)),
-		WhenFull:        eventbus.WhenFull(b.WhenFull),
+		WhenFull:        b.WhenFull.value,
 		Topics:          b.topics(),
 	}
 }
@@ -199,9 +187,9 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 	return eventbus.SubscribeOptions{
 		Group:          string(s.Group),
 		Topics:         s.topics(),
-		Ack:            eventbus.AckMode(s.Ack),
-		Order:          eventbus.Order(s.Order),
-		OnFailure:      eventbus.OnFailure(s.OnFailure),
+		Ack:            s.Ack.value,
+		Order:          s.Order.value,
+		OnFailure:      s.OnFailure.value,
 		Start:          eventbus.Start(s.Start),
 		Concurrency:    int(s.Concurrency.Least),
 		MaxConcurrency: int(s.Concurrency.Most),
@@ -237,4 +225,22 @@ func (s *subscription) topics() (list []string) {
 // options returns the batch options that the file can set.
 func (b *batch) options() eventbus.Batch {
 	return eventbus.Batch{MaxSize: int(b.Size), MaxBytes: int64(b.Bytes), MaxWait: b.Wait.value()}
+}
+
+// A rule has the keys of an [eventbus.RetryRule], whose class is the name of the rule.
+type rule struct {
+	Attempts number `key:"attempts" min:"1" none:"unlimited" example:"1" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
+	Backoff  span   `key:"backoff" min:"1ms" example:"1m..1h" doc:"The delay after the first failure, and the longest delay."`
+	Discard  flag   `key:"discard" doc:"Discards the event after its last attempt, without a dead letter."`
+}
+
+// rules returns the rules for errors of classes, sorted by the name of the class.
+func (r *retry) rules() (rules []eventbus.RetryRule) {
+	for _, class := range slices.Sorted(maps.Keys(r.Rules)) {
+		rule := r.Rules[class]
+		rules = append(rules, eventbus.RetryRule{
+			Class: class, MaxAttempts: int(rule.Attempts), Initial: rule.Backoff.Initial, Max: rule.Backoff.Max, Discard: bool(rule.Discard),
+		})
+	}
+	return rules
 }

@@ -72,11 +72,13 @@ func exampleOf(f *field) string {
 }
 
 func (*number) noun(f *field) string { return orNone("whole number", f) }
+
 func (*number) schema(f *field) schema {
 	least, _ := strconv.Atoi(f.least)
 	return schemaOrNone(schema{"type": "integer", "minimum": least, "maximum": maxNumber}, f)
 }
-func (*number) form() form { return plain }
+
+func (*number) style() style { return plainStyle }
 
 // A share is a number from 0 to 1. A 0 in the file becomes -1, because the zero value means
 // the default.
@@ -98,9 +100,11 @@ func (h *share) parse(s string, f *field) error {
 	return nil
 }
 
-func (*share) noun(*field) string   { return "number from 0 to 1" }
+func (*share) noun(*field) string { return "number from 0 to 1" }
+
 func (*share) schema(*field) schema { return schema{"type": "number", "minimum": 0, "maximum": 1} }
-func (*share) form() form           { return plain }
+
+func (*share) style() style { return plainStyle }
 
 // A duration is written with a unit. A negative duration means no bound.
 type duration time.Duration
@@ -159,10 +163,12 @@ func notDuration(s string, f *field) error {
 }
 
 func (*duration) noun(f *field) string { return orNone("duration", f) }
+
 func (*duration) schema(f *field) schema {
 	return schemaOrNone(schema{"type": "string", "pattern": "^" + durationPattern + "$"}, f)
 }
-func (*duration) form() form { return anyForm }
+
+func (*duration) style() style { return anyStyle }
 
 // A span is the first and the longest delay of retries.
 type span struct{ Initial, Max time.Duration }
@@ -188,10 +194,12 @@ func (p *span) parse(s string, f *field) error {
 }
 
 func (*span) noun(*field) string { return "two durations" }
+
 func (*span) schema(*field) schema {
 	return schema{"type": "string", "pattern": `^` + durationPattern + `\.\.` + durationPattern + `$`}
 }
-func (*span) form() form { return anyForm }
+
+func (*span) style() style { return anyStyle }
 
 // A reach is a number of handlers, or the least and the greatest number, such as 1..8. Most is
 // zero without a greatest number.
@@ -215,10 +223,12 @@ func (r *reach) parse(s string, f *field) error {
 }
 
 func (*reach) noun(*field) string { return "whole number, or two such as 1..8" }
+
 func (*reach) schema(*field) schema {
 	return schema{"anyOf": []schema{{"type": "integer", "minimum": 1}, {"type": "string", "pattern": `^[1-9][0-9]*\.\.[1-9][0-9]*$`}}}
 }
-func (*reach) form() form { return anyForm }
+
+func (*reach) style() style { return anyStyle }
 
 // A size is a number of bytes, written with a unit; -1 means no bound.
 type size int64
@@ -255,7 +265,61 @@ func exampleSize(f *field) string {
 }
 
 func (*size) noun(f *field) string { return orNone("size", f) }
+
 func (*size) schema(f *field) schema {
 	return schemaOrNone(schema{"type": "string", "pattern": "^" + bytesize.Pattern + "$"}, f)
 }
-func (*size) form() form { return anyForm }
+
+func (*size) style() style { return anyStyle }
+
+// A frequency is a number of events per second.
+type frequency float64
+
+var frequencyForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?/[smh]$`)
+
+func (q *frequency) parse(s string, _ *field) error {
+	number, unit, _ := strings.Cut(s, "/")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !frequencyForm.MatchString(s) {
+		return errors.New("not a number of events in a time, such as 100/s, 30/m or 5/h")
+	}
+	v /= map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit].Seconds()
+	if v <= 0 || v > maxNumber {
+		return fmt.Errorf("not above 0 and at most %d/s", maxNumber)
+	}
+	*q = frequency(v)
+	return nil
+}
+
+func (*frequency) noun(*field) string { return "number of events in a time" }
+
+func (*frequency) schema(*field) schema {
+	return schema{"type": "string", "pattern": frequencyForm.String()}
+}
+
+func (*frequency) style() style { return anyStyle }
+
+// A percent is a share above 0 and at most 1. The file has it as a percentage, such as 50%.
+type percent float64
+
+var percentForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?%$`)
+
+func (p *percent) parse(s string, _ *field) error {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
+	switch {
+	case err != nil || !percentForm.MatchString(s):
+		return errors.New("not a percentage, such as 50%")
+	case v <= 0 || v > 100:
+		return errors.New("not above 0% and at most 100%")
+	}
+	*p = percent(v / 100)
+	return nil
+}
+
+func (*percent) noun(*field) string { return "percentage" }
+
+func (*percent) schema(*field) schema {
+	return schema{"type": "string", "pattern": percentForm.String()}
+}
+
+func (*percent) style() style { return anyStyle }

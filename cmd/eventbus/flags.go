@@ -88,6 +88,15 @@ type choice[T any] struct {
 	value T
 }
 
+// choicesOf returns the choices for some values of an enum of package eventbus, by their texts.
+func choicesOf[T fmt.Stringer](values ...T) []choice[T] {
+	choices := make([]choice[T], len(values))
+	for i, v := range values {
+		choices[i] = choice[T]{v.String(), v}
+	}
+	return choices
+}
+
 // complete lets a shell complete the values of a flag.
 func complete[T any](cmd *cobra.Command, flag string, choices []choice[T]) {
 	names := make([]string, len(choices))

@@ -53,12 +53,8 @@ or more after the first, is the end of --drain. The exit code is the greatest of
   3  the time of --drain was over, and commands were killed or events left`
 
 var (
-	ackModes = []choice[eventbus.AckMode]{
-		{"on-success", eventbus.AckOnSuccess}, {"on-receive", eventbus.AckOnReceive},
-	}
-	orders = []choice[eventbus.Order]{
-		{"by-key", eventbus.OrderByKey}, {"none", eventbus.Unordered}, {"total", eventbus.OrderTotal},
-	}
+	ackModes = choicesOf(eventbus.AckOnSuccess, eventbus.AckOnReceive)
+	orders   = choicesOf(eventbus.OrderByKey, eventbus.Unordered, eventbus.OrderTotal)
 )
 
 // A sub is the command "eventbus sub", with its flags.

@@ -290,3 +290,23 @@ func thousands[N int | int64](n N) string {
 	}
 	return s
 }
+
+// ruled describes a rule for a class of errors.
+func ruled(r eventbus.RetryRule) string {
+	var does []string
+	switch {
+	case r.MaxAttempts < 0:
+		does = append(does, "attempts without end")
+	case r.MaxAttempts == 1:
+		does = append(does, "one attempt")
+	case r.MaxAttempts > 1:
+		does = append(does, "up to "+thousands(r.MaxAttempts)+" attempts")
+	}
+	if r.Initial > 0 {
+		does = append(does, short(r.Initial)+" to "+short(max(r.Max, r.Initial))+" apart")
+	}
+	if r.Discard {
+		does = append(does, "then discarded")
+	}
+	return "after errors of class " + r.Class + ": " + strings.Join(does, ", ")
+}
