@@ -34,12 +34,12 @@ import (
 
 // A Config is a parsed file. Its methods are safe for concurrent use.
 type Config struct {
-	file   string
-	bus    bus
-	places map[string]place // the place of each given key, by the path of the key
+	file      string
+	bus       bus
+	locations map[string]location // the place of each given key, by the path of the key
 
 	mu    sync.Mutex
-	asked map[string]bool            // names of the subscriptions that the program has used
+	used  map[string]bool            // names of the subscriptions that the program has used
 	rates map[string]limiter.Limiter // the limiters of limits.rate, by the name of the subscription
 }
 
@@ -64,7 +64,7 @@ func Open(ctx context.Context, file string, change func(*eventbus.Options), driv
 // Load reads file, and replaces each ${VARIABLE} in a value by the environment variable of
 // the process. Load returns all errors together, each as an [Error].
 func Load(file string) (*Config, error) {
-	data, err := readSome(file, maxFile)
+	data, err := readAtMost(file, maxFile)
 	if err != nil {
 		return nil, &Error{File: file, Reason: err.Error(), Err: err}
 	}
@@ -76,32 +76,32 @@ func Load(file string) (*Config, error) {
 // file. Relative paths in data start from the folder of name.
 func Parse(name string, data []byte, environ []string) (*Config, error) {
 	p := &problems{file: name}
-	d := &decoder{problems: p, environment: environment(environ), places: map[string]place{}}
+	d := &decoder{problems: p, environment: environment(environ), locations: map[string]location{}}
 	var m model
 	if root := readTree(data, p); root != nil {
-		inherit(root, d)
-		d.value(root, root.place, "", nil, reflect.ValueOf(&m).Elem())
+		inheritDefaults(root, d)
+		d.value(root, root.location, "", nil, reflect.ValueOf(&m).Elem())
 	}
-	c := &Config{file: name, bus: m.Bus, places: d.places, asked: map[string]bool{}, rates: map[string]limiter.Limiter{}}
+	c := &Config{file: name, bus: m.Bus, locations: d.locations, used: map[string]bool{}, rates: map[string]limiter.Limiter{}}
 	names := c.Subscriptions()
-	broken := func(name string) bool { return p.broken(name, names) }
+	broken := func(name string) bool { return p.subscriptionFails(name, names) }
 	for _, s := range names {
 		if path := subscriptionPath(s); !broken(s) {
 			o := c.bus.Subscriptions[s]
-			if key, reason := o.Limits.mistake(c.bus.Subscriptions, broken); key != "" {
+			if key, reason := o.Limits.contradiction(c.bus.Subscriptions, broken); key != "" {
 				path = join(path, "limits."+key)
-				p.add(c.places[path], path, reason)
+				p.add(c.locations[path], path, reason)
 				continue
 			}
 			if _, err := o.effective(o.options()); err != nil {
-				p.list = append(p.list, c.placed(path, err))
+				p.list = append(p.list, c.located(path, err))
 			}
 		}
 	}
 	for _, r := range c.Recurring() {
-		if path := schedulePath(r.ID); !p.below(path) {
+		if path := schedulePath(r.ID); !p.anyBelow(path) {
 			if err := r.Check(); err != nil {
-				p.list = append(p.list, c.placed(path, err))
+				p.list = append(p.list, c.located(path, err))
 			}
 		}
 	}
@@ -149,9 +149,9 @@ func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOp
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked[name] = true
+	c.used[name] = true
 	o = s.options()
-	o.Limiter = c.limiter(name)
+	o.Limiter = c.newLimiter(name)
 	return string(s.Topic), o, nil
 }
 
@@ -169,11 +169,11 @@ func (c *Config) Subscribe(ctx context.Context, s eventbus.Subscriber, name stri
 	}
 	if c.Batch(name) != (eventbus.Batch{}) {
 		path := subscriptionPath(name) + ".batch"
-		return nil, c.placed(path, errors.New("is set, but the program handles single events"))
+		return nil, c.located(path, errors.New("is set, but the program handles single events"))
 	}
 	sub, err := s.Subscribe(ctx, topic, o, h)
 	if err != nil {
-		return nil, c.placed(subscriptionPath(name), err)
+		return nil, c.located(subscriptionPath(name), err)
 	}
 	return sub, nil
 }
@@ -186,7 +186,7 @@ func (c *Config) SubscribeBatch(ctx context.Context, s eventbus.BatchSubscriber,
 	}
 	sub, err := s.SubscribeBatch(ctx, topic, o, c.Batch(name), h)
 	if err != nil {
-		return nil, c.placed(subscriptionPath(name), err)
+		return nil, c.located(subscriptionPath(name), err)
 	}
 	return sub, nil
 }
@@ -204,5 +204,5 @@ func (c *Config) Batch(name string) eventbus.Batch {
 func (c *Config) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(c.Subscriptions(), func(name string) bool { return c.asked[name] })
+	return slices.DeleteFunc(c.Subscriptions(), func(name string) bool { return c.used[name] })
 }

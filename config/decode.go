@@ -20,7 +20,7 @@ import (
 type decoder struct {
 	*problems
 	environment map[string]string
-	places      map[string]place // the place of each given key, by the path of the key
+	locations   map[string]location // the place of each given key, by the path of the key
 }
 
 // join appends a key to a path.
@@ -32,14 +32,14 @@ func join(path, key string) string {
 }
 
 // value decodes n into v. n is the value of the key f at path. at is the place of the key.
-func (d *decoder) value(n *node, at place, path string, f *field, v reflect.Value) {
+func (d *decoder) value(n *node, at location, path string, f *field, v reflect.Value) {
 	if path != "" {
-		d.places[path] = n.place
+		d.locations[path] = n.location
 		if n.kind == mapping {
-			d.places[path] = at
+			d.locations[path] = at
 		}
 	}
-	if l, ok := asLeaf(v); ok {
+	if l, ok := leafOf(v); ok {
 		d.leaf(n, path, f, l)
 		return
 	}
@@ -47,9 +47,9 @@ func (d *decoder) value(n *node, at place, path string, f *field, v reflect.Valu
 	case v.Kind() == reflect.Slice:
 		d.items(n, path, f, v)
 	case n.kind == scalar && n.tag == "!!null":
-		d.add(n.place, path, "has no value; leave the key out, or give it keys")
+		d.add(n.location, path, "has no value; leave the key out, or give it keys")
 	case n.kind != mapping:
-		d.add(n.place, path, "is "+n.noun()+"; it must have keys below it")
+		d.add(n.location, path, "is "+n.noun()+"; it must have keys below it")
 	case v.Kind() == reflect.Map:
 		d.names(n, path, f, v)
 	default:
@@ -79,24 +79,24 @@ func (n *node) noun() string {
 }
 
 // keys decodes a mapping into the struct v. It reports keys that are unknown or missing.
-func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
+func (d *decoder) keys(n *node, at location, path string, v reflect.Value) {
 	known := fields(v.Type())
 	var keys []string
 	for _, f := range known {
 		keys = append(keys, f.key)
 		e := n.entry(f.key)
 		if e != nil {
-			d.value(e.value, e.place, join(path, f.key), f, v.Field(f.index))
+			d.value(e.value, e.location, join(path, f.key), f, v.Field(f.index))
 		}
 		file, ok := f.file()
 		if !ok {
-			switch other := n.entry(f.or); {
-			case e == nil && f.required && f.or == "":
+			switch other := n.entry(f.alternative); {
+			case e == nil && f.required && f.alternative == "":
 				d.add(at, path, f.key+" is missing")
 			case e == nil && f.required && other == nil:
-				d.add(at, path, f.key+", or "+f.or+", is missing")
+				d.add(at, path, f.key+", or "+f.alternative+", is missing")
 			case e != nil && other != nil:
-				d.add(other.place, path, f.key+" and "+f.or+" are both given")
+				d.add(other.location, path, f.key+" and "+f.alternative+" are both given")
 			}
 			continue
 		}
@@ -104,7 +104,7 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 		from := n.entry(file)
 		switch {
 		case e != nil && from != nil:
-			d.add(from.place, path, f.key+" and "+file+" are both given")
+			d.add(from.location, path, f.key+" and "+file+" are both given")
 		case from != nil:
 			d.secretFile(from.value, join(path, file), f, v.Field(f.index))
 		case e == nil && f.required:
@@ -121,11 +121,11 @@ func (d *decoder) keys(n *node, at place, path string, v reflect.Value) {
 		case rest != nil:
 			d.name(e, path, rest, v.Field(rest.index))
 		default:
-			reason := quoted("unknown key ", e.key, "an unknown key")
-			if _, shown := show(e.key); shown {
+			reason := quoteUnlessSecret("unknown key ", e.key, "an unknown key")
+			if _, shown := quoteIfHarmless(e.key); shown {
 				reason += nearest.Hint("%s", e.key, keys)
 			}
-			d.add(e.place, path, reason)
+			d.add(e.location, path, reason)
 		}
 	}
 }
@@ -141,12 +141,12 @@ func (d *decoder) names(n *node, path string, f *field, v reflect.Value) {
 // items decodes a list of leaves into the slice v.
 func (d *decoder) items(n *node, path string, f *field, v reflect.Value) {
 	if n.kind != list || len(n.items) == 0 {
-		d.add(n.place, path, "is no list with values, such as ["+f.example+"]")
+		d.add(n.location, path, "is no list with values, such as ["+f.example+"]")
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
 	for i, item := range n.items {
-		l, _ := asLeaf(v.Index(i))
+		l, _ := leafOf(v.Index(i))
 		d.leaf(item, path, f, l)
 	}
 }
@@ -154,11 +154,11 @@ func (d *decoder) items(n *node, path string, f *field, v reflect.Value) {
 // name decodes one entry of a mapping from names into the map v.
 func (d *decoder) name(e *entry, path string, f *field, v reflect.Value) {
 	if backend.CheckName(e.key) != nil {
-		d.add(e.place, path, quoted("the key ", e.key, "a key")+": "+errBadName.Error())
+		d.add(e.location, path, quoteUnlessSecret("the key ", e.key, "a key")+": "+errBadName.Error())
 		return
 	}
 	item := reflect.New(v.Type().Elem()).Elem()
-	d.value(e.value, e.place, join(path, e.key), f, item)
+	d.value(e.value, e.location, join(path, e.key), f, item)
 	v.SetMapIndex(reflect.ValueOf(e.key), item)
 }
 
@@ -173,7 +173,7 @@ func (d *decoder) leaf(n *node, path string, f *field, l leaf) {
 		if text != n.text && reveals(reason, text) { // text has the value of a variable
 			reason = "it must be: " + l.noun(f)
 		}
-		d.add(n.place, path, shown+reason)
+		d.add(n.location, path, shown+reason)
 	}
 }
 
@@ -193,24 +193,24 @@ func reveals(reason, text string) bool {
 // an error may show, and ok is false if n cannot be the text of l.
 func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown string, ok bool) {
 	isSecret := f.typ == reflect.TypeFor[secret]()
-	if s, ok := show(n.text); ok && !isSecret {
+	if s, ok := quoteIfHarmless(n.text); ok && !isSecret {
 		shown = s + ": "
 	}
 	switch {
 	case n.kind != scalar:
-		d.add(n.place, path, "is "+n.noun()+"; it must be: "+l.noun(f))
+		d.add(n.location, path, "is "+n.noun()+"; it must be: "+l.noun(f))
 		return "", "", false
 	case n.tag == "!!null":
-		d.add(n.place, path, "has no value; leave the key out for its default")
+		d.add(n.location, path, "has no value; leave the key out for its default")
 		return "", "", false
 	case !slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, n.tag):
-		d.add(n.place, path, "is "+n.noun()+"; it must be: "+l.noun(f))
+		d.add(n.location, path, "is "+n.noun()+"; it must be: "+l.noun(f))
 		return "", "", false
 	}
 	text, used, err := expand(n.text, d.environment)
 	switch {
 	case err != nil:
-		d.add(n.place, path, err.Error())
+		d.add(n.location, path, err.Error())
 		return "", "", false
 	case used:
 		if shown != "" {
@@ -218,10 +218,10 @@ func (d *decoder) text(n *node, path string, f *field, l leaf) (text, shown stri
 		}
 		return text, shown, true
 	case l.style() == textStyle && n.tag != "!!str":
-		d.add(n.place, path, shown+"is "+n.noun()+"; it must be: "+l.noun(f)+" (write it in quotes)")
+		d.add(n.location, path, shown+"is "+n.noun()+"; it must be: "+l.noun(f)+" (write it in quotes)")
 		return "", "", false
-	case l.style() == plainStyle && n.tag == "!!str" && text != f.none && l.parse(text, f) == nil:
-		d.add(n.place, path, shown+"is a text; it must be: "+l.noun(f)+" (write it without quotes)")
+	case l.style() == plainStyle && n.tag == "!!str" && text != f.noneText && l.parse(text, f) == nil:
+		d.add(n.location, path, shown+"is a text; it must be: "+l.noun(f)+" (write it without quotes)")
 		return "", "", false
 	}
 	return text, shown, true
@@ -231,7 +231,7 @@ const maxSecret = 64 << 10
 
 // secretFile sets v to the content of the file whose path n holds. The content is a secret.
 func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
-	d.places[path] = n.place
+	d.locations[path] = n.location
 	var t text
 	name, shown, ok := d.text(n, path, &field{}, &t)
 	if !ok {
@@ -240,21 +240,21 @@ func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(filepath.Dir(d.file), name)
 	}
-	content, err := readSome(name, maxSecret)
+	content, err := readAtMost(name, maxSecret)
 	if err != nil {
-		d.add(n.place, path, shown+err.Error())
+		d.add(n.location, path, shown+err.Error())
 		return
 	}
 	content = strings.TrimSuffix(strings.TrimSuffix(content, "\n"), "\r")
-	l, _ := asLeaf(v)
+	l, _ := leafOf(v)
 	if err := l.parse(content, f); err != nil {
-		d.add(n.place, path, shown+"the content of the file: "+err.Error())
+		d.add(n.location, path, shown+"the content of the file: "+err.Error())
 	}
 }
 
 // readSome returns the content of a file of at most most bytes. It refuses a larger file.
 // Its errors do not contain the name.
-func readSome(name string, most int64) (string, error) {
+func readAtMost(name string, most int64) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return "", unnamed(err)

@@ -7,23 +7,23 @@ import "reflect"
 type defaults subscription
 
 // named are the keys of a subscription that have no default.
-var named = []string{"topic", "topics", "group"}
+var keysWithoutDefault = []string{"topic", "topics", "group"}
 
 // inherit gives each subscription the keys of bus.defaults that it does not have itself, at any
 // depth. A mistake in the defaults is told once, so the subscriptions then inherit nothing.
-func inherit(root *node, d *decoder) {
+func inheritDefaults(root *node, d *decoder) {
 	from, to := root.at("bus", "defaults"), root.at("bus", "subscriptions")
 	if from == nil || to == nil || from.kind != mapping || to.kind != mapping {
 		return
 	}
-	trial := &decoder{problems: &problems{file: d.file}, environment: d.environment, places: map[string]place{}}
+	trial := &decoder{problems: &problems{file: d.file}, environment: d.environment, locations: map[string]location{}}
 	var v defaults
-	trial.keys(from, from.place, "", reflect.ValueOf(&v).Elem())
+	trial.keys(from, from.location, "", reflect.ValueOf(&v).Elem())
 	if len(trial.list) > 0 {
 		return
 	}
 	for _, e := range to.entries {
-		e.value = e.value.over(from)
+		e.value = e.value.overlay(from)
 	}
 }
 
@@ -41,7 +41,7 @@ func (n *node) at(keys ...string) *node {
 
 // over returns n with the entries of from that it does not have. If both have an entry, and both
 // are mappings, the rule applies below it. Aliases share nodes, so over changes none.
-func (n *node) over(from *node) *node {
+func (n *node) overlay(from *node) *node {
 	if n.kind != mapping || from.kind != mapping {
 		return n
 	}
@@ -49,7 +49,7 @@ func (n *node) over(from *node) *node {
 	merged.entries = nil
 	for _, e := range n.entries {
 		if inherited := from.entry(e.key); inherited != nil {
-			e = &entry{place: e.place, key: e.key, value: e.value.over(inherited.value)}
+			e = &entry{location: e.location, key: e.key, value: e.value.overlay(inherited.value)}
 		}
 		merged.entries = append(merged.entries, e)
 	}

@@ -23,18 +23,18 @@ func (c *Config) Describe() string {
 	}[o.WhenFull]
 	var parts []string
 	if o.OpenTimeout > 0 {
-		parts = append(parts, "Open waits for its broker "+within(o.OpenTimeout))
+		parts = append(parts, "Open waits for its broker "+describeTimeout(o.OpenTimeout))
 	}
 	parts = append(parts,
-		"each Publish "+within(o.PublishTimeout),
-		fmt.Sprintf("at most %s events or %s wait to be published, %s", thousands(o.MaxPending), byteCount(int64(o.MaxPendingBytes)), full))
+		"each Publish "+describeTimeout(o.PublishTimeout),
+		fmt.Sprintf("at most %s events or %s wait to be published, %s", groupThousands(o.MaxPending), byteCount(int64(o.MaxPendingBytes)), full))
 	if o.Dedup {
 		parts = append(parts, "an event is stored once while the backend remembers its ID")
 	}
 	if o.Instance != "" {
 		parts = append(parts, "after a crash the restarted instance "+o.Instance+" gets the events that it held at once")
 	}
-	return strings.Join(append(parts, "the shutdown after Run "+within(o.DrainTimeout)), "; ")
+	return strings.Join(append(parts, "the shutdown after Run "+describeTimeout(o.DrainTimeout)), "; ")
 }
 
 // DescribeSubscription returns a text that explains the options of a subscription, defaults
@@ -50,61 +50,61 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	}
 	each, err := s.effective(o)
 	if err != nil {
-		return "", c.placed(subscriptionPath(name), err)
+		return "", c.located(subscriptionPath(name), err)
 	}
 	o.MaxInFlight, o.MaxRedelivered = each.MaxInFlight, 0 // which count events, not batches
 	if o, err = o.Effective(string(s.Topic)); err != nil {
-		return "", c.placed(subscriptionPath(name), err)
+		return "", c.located(subscriptionPath(name), err)
 	}
 	parts := []string{strings.Join([]string{
-		s.from(), "group " + o.Group + c.sharedWith(name), handlers(o), inOrder(o.Order),
+		s.describeTopics(), "group " + o.Group + c.describeSharing(name), describeConcurrency(o), describeOrder(o.Order),
 	}, ", ")}
 	if s.Batch != (batch{}) {
-		parts = append(parts, inBatches(s.Batch.options()))
+		parts = append(parts, describeBatch(s.Batch.options()))
 	}
 	if o.Start != eventbus.StartEarliest {
-		parts = append(parts, begins(o.Start))
+		parts = append(parts, describeStart(o.Start))
 	}
 	if o.Ack == eventbus.AckOnReceive {
 		failed := "are discarded"
 		if o.DeadLetterOnReceive {
-			failed = "go to " + letters(o)
+			failed = "go to " + deadLetterTopic(o)
 		}
-		parts = append(parts, "acknowledged before it runs, so failed events "+failed, eachRun(o.Timeout))
+		parts = append(parts, "acknowledged before it runs, so failed events "+failed, describeRunTimeout(o.Timeout))
 	} else {
-		parts = append(parts, "acknowledged on success", eachRun(o.Timeout))
+		parts = append(parts, "acknowledged on success", describeRunTimeout(o.Timeout))
 		if o.LeaveTimeouts && o.Timeout > 0 {
-			parts = append(parts, "a run that times out leaves its event to the lease, "+short(o.Lease))
+			parts = append(parts, "a run that times out leaves its event to the lease, "+roundDuration(o.Lease))
 		}
-		parts = append(parts, failing(o))
+		parts = append(parts, describeRetries(o))
 		for _, r := range o.Retry.Rules {
-			parts = append(parts, ruled(r))
+			parts = append(parts, describeRule(r))
 		}
 	}
 	if o.OnFailure == eventbus.FailAll {
 		parts = append(parts, "later events of its key follow it there")
 	}
 	if o.MaxReceive > 0 && o.MaxReceive != defaultMaxReceive {
-		parts = append(parts, "an event of more than "+byteCount(o.MaxReceive)+" "+buried(o)+" without a run")
+		parts = append(parts, "an event of more than "+byteCount(o.MaxReceive)+" "+describeDeadLetter(o)+" without a run")
 	}
 	if o.DeadLetterExpired {
-		parts = append(parts, "an expired event "+buried(o))
+		parts = append(parts, "an expired event "+describeDeadLetter(o))
 	}
 	parts = append(parts, s.Limits.describe()...)
-	held := "at most " + thousands(o.MaxInFlight) + " events"
+	held := "at most " + groupThousands(o.MaxInFlight) + " events"
 	if o.MaxBytes > 0 {
 		held += " or " + byteCount(o.MaxBytes)
 	}
-	return strings.Join(append(parts, held+" held", "others get them when this member is silent for "+short(o.Lease)), "; "), nil
+	return strings.Join(append(parts, held+" held", "others get them when this member is silent for "+roundDuration(o.Lease)), "; "), nil
 }
 
 // sharedWith names the other subscriptions of the same topic and group, which share its
 // events.
-func (c *Config) sharedWith(name string) string {
+func (c *Config) describeSharing(name string) string {
 	s := c.bus.Subscriptions[name]
 	var others []string
 	for _, other := range c.Subscriptions() {
-		if o := c.bus.Subscriptions[other]; other != name && o.from() == s.from() && o.Group == s.Group {
+		if o := c.bus.Subscriptions[other]; other != name && o.describeTopics() == s.describeTopics() && o.Group == s.Group {
 			others = append(others, other)
 		}
 	}
@@ -114,14 +114,14 @@ func (c *Config) sharedWith(name string) string {
 	return " (its events are shared with " + strings.Join(others, ", ") + ")"
 }
 
-func within(d time.Duration) string {
+func describeTimeout(d time.Duration) string {
 	if d < 0 {
 		return "takes as long as it takes"
 	}
-	return "takes at most " + short(d)
+	return "takes at most " + roundDuration(d)
 }
 
-func inOrder(o eventbus.Order) string {
+func describeOrder(o eventbus.Order) string {
 	switch o {
 	case eventbus.OrderTotal:
 		return "in order"
@@ -132,29 +132,29 @@ func inOrder(o eventbus.Order) string {
 	}
 }
 
-func inBatches(b eventbus.Batch) string {
+func describeBatch(b eventbus.Batch) string {
 	full, err := b.Effective()
 	if err != nil {
 		return err.Error()
 	}
-	words := "in batches of up to " + thousands(full.MaxSize) + " events"
+	words := "in batches of up to " + groupThousands(full.MaxSize) + " events"
 	if full.MaxBytes > 0 {
 		words += " or " + byteCount(full.MaxBytes)
 	}
 	if full.MaxWait < 0 {
 		return words + " that do not wait to fill"
 	}
-	return words + " that wait " + short(full.MaxWait) + " to fill"
+	return words + " that wait " + roundDuration(full.MaxWait) + " to fill"
 }
 
-func handlers(o eventbus.SubscribeOptions) string {
+func describeConcurrency(o eventbus.SubscribeOptions) string {
 	if o.MaxConcurrency > o.Concurrency {
-		return thousands(o.Concurrency) + " to " + thousands(o.MaxConcurrency) + " at a time"
+		return groupThousands(o.Concurrency) + " to " + groupThousands(o.MaxConcurrency) + " at a time"
 	}
-	return thousands(o.Concurrency) + " at a time"
+	return groupThousands(o.Concurrency) + " at a time"
 }
 
-func begins(s eventbus.Start) string {
+func describeStart(s eventbus.Start) string {
 	if s == eventbus.StartLatest {
 		return "a new group begins with the events published from then on"
 	}
@@ -164,48 +164,48 @@ func begins(s eventbus.Start) string {
 	return "a new group begins after the position given"
 }
 
-func eachRun(timeout time.Duration) string {
+func describeRunTimeout(timeout time.Duration) string {
 	if timeout < 0 {
 		return "each run as long as it takes"
 	}
-	return "each run at most " + short(timeout)
+	return "each run at most " + roundDuration(timeout)
 }
 
 // failing returns a text about the retries of an event that fails every time, and where it goes after
 // its last attempt.
-func failing(o eventbus.SubscribeOptions) string {
-	goes := buried(o)
+func describeRetries(o eventbus.SubscribeOptions) string {
+	goes := describeDeadLetter(o)
 	_, then, _ := strings.Cut(goes, " ") // without its verb
 	if o.Retry.MaxAttempts < 0 {
 		return fmt.Sprintf("attempts without end, %s to %s apart; a permanent failure %s",
-			short(o.Retry.Initial), short(o.Retry.Max), goes)
+			roundDuration(o.Retry.Initial), roundDuration(o.Retry.Max), goes)
 	}
 	if o.Retry.MaxAttempts == 1 {
 		return "one attempt, then " + then
 	}
 	usual, worst := delays(o.Retry)
-	words := fmt.Sprintf("up to %s attempts over about %s", thousands(o.Retry.MaxAttempts), short(usual))
+	words := fmt.Sprintf("up to %s attempts over about %s", groupThousands(o.Retry.MaxAttempts), roundDuration(usual))
 	if o.Timeout > 0 {
 		if o.LeaveTimeouts {
-			worst = plus(worst, times(o.Lease, o.Retry.MaxAttempts-1))
+			worst = addCapped(worst, mulCapped(o.Lease, o.Retry.MaxAttempts-1))
 		}
-		words += fmt.Sprintf(" (at worst %s, if each finds a free handler and runs into its timeout)", short(plus(worst, times(o.Timeout, o.Retry.MaxAttempts))))
+		words += fmt.Sprintf(" (at worst %s, if each finds a free handler and runs into its timeout)", roundDuration(addCapped(worst, mulCapped(o.Timeout, o.Retry.MaxAttempts))))
 	} else {
-		words += fmt.Sprintf(" (at worst %s, and the time of the runs, which has no bound)", short(worst))
+		words += fmt.Sprintf(" (at worst %s, and the time of the runs, which has no bound)", roundDuration(worst))
 	}
 	return words + ", then " + then
 }
 
 // buried returns how an event ends that is not acknowledged.
-func buried(o eventbus.SubscribeOptions) string {
+func describeDeadLetter(o eventbus.SubscribeOptions) string {
 	if o.DeadLetter == eventbus.DiscardDeadLetters {
 		return "is discarded"
 	}
-	return "goes to " + letters(o)
+	return "goes to " + deadLetterTopic(o)
 }
 
 // letters names the dead-letter topic.
-func letters(o eventbus.SubscribeOptions) string {
+func deadLetterTopic(o eventbus.SubscribeOptions) string {
 	if o.DeadLetter == "" {
 		return "the dead-letter topic of its topic"
 	}
@@ -213,7 +213,7 @@ func letters(o eventbus.SubscribeOptions) string {
 }
 
 // from names the topics of s.
-func (s *subscription) from() string {
+func (s *subscription) describeTopics() string {
 	return strings.Join(append(s.topics(), strings.Fields(string(s.Topic))...), " and ")
 }
 
@@ -224,27 +224,27 @@ func delays(r eventbus.Retry) (usual, worst time.Duration) {
 	d := r.Initial
 	for i := 1; i < r.MaxAttempts; i++ {
 		if d = min(d, r.Max); d == r.Max {
-			usual = plus(usual, times(d, r.MaxAttempts-i))
+			usual = addCapped(usual, mulCapped(d, r.MaxAttempts-i))
 			break
 		}
-		usual, d = plus(usual, d), plus(d, d)
+		usual, d = addCapped(usual, d), addCapped(d, d)
 	}
 	spread := float64(usual) * max(r.Jitter, 0)
 	if spread >= math.MaxInt64 {
 		return usual, math.MaxInt64
 	}
-	return usual, plus(usual, time.Duration(spread))
+	return usual, addCapped(usual, time.Duration(spread))
 }
 
 // plus and times return the longest duration instead of overflowing.
-func plus(a, b time.Duration) time.Duration {
+func addCapped(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}
 	return a + b
 }
 
-func times(d time.Duration, n int) time.Duration {
+func mulCapped(d time.Duration, n int) time.Duration {
 	if d > 0 && time.Duration(n) > math.MaxInt64/d {
 		return math.MaxInt64
 	}
@@ -252,12 +252,12 @@ func times(d time.Duration, n int) time.Duration {
 }
 
 // short rounds a duration for people.
-func short(d time.Duration) string {
+func roundDuration(d time.Duration) string {
 	if d > time.Minute {
 		d = d.Round(time.Second)
 	}
 	if d > 100*24*time.Hour {
-		return "more than " + thousands(int64(d/(24*time.Hour))) + " days"
+		return "more than " + groupThousands(int64(d/(24*time.Hour))) + " days"
 	}
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -276,14 +276,14 @@ func byteCount(n int64) string {
 		size int64
 	}{{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"KB", 1e3}} {
 		if n >= u.size && n%u.size == 0 {
-			return thousands(n/u.size) + " " + u.name
+			return groupThousands(n/u.size) + " " + u.name
 		}
 	}
-	return thousands(n) + " bytes"
+	return groupThousands(n) + " bytes"
 }
 
 // thousands writes a number with commas.
-func thousands[N int | int64](n N) string {
+func groupThousands[N int | int64](n N) string {
 	s := strconv.FormatInt(int64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -292,7 +292,7 @@ func thousands[N int | int64](n N) string {
 }
 
 // ruled describes a rule for a class of errors.
-func ruled(r eventbus.RetryRule) string {
+func describeRule(r eventbus.RetryRule) string {
 	var does []string
 	switch {
 	case r.MaxAttempts < 0:
@@ -300,10 +300,10 @@ func ruled(r eventbus.RetryRule) string {
 	case r.MaxAttempts == 1:
 		does = append(does, "one attempt")
 	case r.MaxAttempts > 1:
-		does = append(does, "up to "+thousands(r.MaxAttempts)+" attempts")
+		does = append(does, "up to "+groupThousands(r.MaxAttempts)+" attempts")
 	}
 	if r.Initial > 0 {
-		does = append(does, short(r.Initial)+" to "+short(max(r.Max, r.Initial))+" apart")
+		does = append(does, roundDuration(r.Initial)+" to "+roundDuration(max(r.Max, r.Initial))+" apart")
 	}
 	if r.Discard {
 		does = append(does, "then discarded")

@@ -38,7 +38,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // A place is the position of a value in the file.
-type place struct{ line, column int }
+type location struct{ line, column int }
 
 // problems collects the errors of one file.
 type problems struct {
@@ -46,13 +46,13 @@ type problems struct {
 	list []*Error
 }
 
-func (p *problems) add(at place, path, reason string) {
+func (p *problems) add(at location, path, reason string) {
 	p.list = append(p.list, &Error{File: p.file, Line: at.line, Column: at.column, Path: path, Reason: reason})
 }
 
 // broken reports whether there is an error for a key of the subscription with this name,
 // which is one of all. The name of another one may begin with this name and a dot.
-func (p *problems) broken(name string, all []string) bool {
+func (p *problems) subscriptionFails(name string, all []string) bool {
 	return slices.ContainsFunc(p.list, func(e *Error) bool {
 		longest := ""
 		for _, n := range all {
@@ -65,7 +65,7 @@ func (p *problems) broken(name string, all []string) bool {
 }
 
 // below reports whether there is an error for the key at path, or for a key below it.
-func (p *problems) below(path string) bool {
+func (p *problems) anyBelow(path string) bool {
 	return slices.ContainsFunc(p.list, func(e *Error) bool { return strings.HasPrefix(e.Path+".", path+".") })
 }
 
@@ -83,7 +83,7 @@ func (p *problems) err() error {
 
 // show returns text in quotes if it is certainly no secret: short, printable, and not part
 // of a URL. Otherwise it returns false.
-func show(text string) (string, bool) {
+func quoteIfHarmless(text string) (string, bool) {
 	harmful := func(r rune) bool { return r == '@' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
 	if len(text) > 64 || strings.Contains(text, "://") || strings.IndexFunc(text, harmful) >= 0 {
 		return "", false
@@ -93,8 +93,8 @@ func show(text string) (string, bool) {
 
 // quoted returns prefix and text in quotes. If text may be secret, it returns the words
 // instead and a remark that the text is not shown.
-func quoted(prefix, text, instead string) string {
-	if s, ok := show(text); ok {
+func quoteUnlessSecret(prefix, text, instead string) string {
+	if s, ok := quoteIfHarmless(text); ok {
 		return prefix + s
 	}
 	return instead + " that is not shown, as it may be part of a secret"
@@ -104,7 +104,7 @@ func quoted(prefix, text, instead string) string {
 // file. The place belongs to the key at path. If err is a FieldError, the place belongs to
 // the key below path that sets the field. Without such a key in the file, the place again
 // belongs to the key at path.
-func (c *Config) placed(path string, err error) *Error {
+func (c *Config) located(path string, err error) *Error {
 	e := &Error{File: c.file, Path: path, Reason: err.Error(), Err: err}
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {
 		e.Reason = strings.TrimPrefix(f.Error(), "eventbus: ")
@@ -114,9 +114,9 @@ func (c *Config) placed(path string, err error) *Error {
 			}
 		}
 	}
-	at, given := c.places[e.Path]
+	at, given := c.locations[e.Path]
 	if !given {
-		at = c.places[path]
+		at = c.locations[path]
 	}
 	e.Line, e.Column = at.line, at.column
 	return e
@@ -137,7 +137,7 @@ func keysOf(t reflect.Type, path string) (list []option) {
 		for _, o := range f.options {
 			list = append(list, option{o, join(path, f.key)})
 		}
-		if _, ok := asLeaf(reflect.New(f.typ).Elem()); !ok && f.typ.Kind() == reflect.Struct && f.typ != reflect.TypeFor[defaults]() {
+		if _, ok := leafOf(reflect.New(f.typ).Elem()); !ok && f.typ.Kind() == reflect.Struct && f.typ != reflect.TypeFor[defaults]() {
 			list = append(list, keysOf(f.typ, join(path, f.key))...)
 		}
 	}

@@ -39,20 +39,20 @@ var (
 	_ leaf = (*number)(nil)
 	_ leaf = (*share)(nil)
 	_ leaf = (*duration)(nil)
-	_ leaf = (*span)(nil)
-	_ leaf = (*reach)(nil)
+	_ leaf = (*durationRange)(nil)
+	_ leaf = (*numberRange)(nil)
 	_ leaf = (*size)(nil)
-	_ leaf = (*frequency)(nil)
+	_ leaf = (*rateValue)(nil)
 	_ leaf = (*percent)(nil)
 	_ leaf = (*enum[eventbus.AckMode])(nil)
 	_ leaf = (*missed)(nil)
 	_ leaf = (*start)(nil)
-	_ leaf = (*group)(nil)
+	_ leaf = (*groupName)(nil)
 	_ leaf = (*deadLetter)(nil)
 )
 
 // asLeaf returns the address of v as a leaf, or false if it is none.
-func asLeaf(v reflect.Value) (leaf, bool) {
+func leafOf(v reflect.Value) (leaf, bool) {
 	l, ok := v.Addr().Interface().(leaf)
 	return l, ok
 }

@@ -11,7 +11,7 @@ import (
 
 // limits are the keys that limit the reads and runs of a subscription. Each is optional.
 type limits struct {
-	Rate        frequency `key:"rate" example:"100/s" doc:"How many events may be read in a time, by all members of the subscription in the program."`
+	Rate        rateValue `key:"rate" example:"100/s" doc:"How many events may be read in a time, by all members of the subscription in the program."`
 	Burst       number    `key:"burst" min:"1" example:"20" doc:"How many of them may come at once. Default: the events of a second, at least 1."`
 	RateOf      text      `key:"rate_of" example:"billing" doc:"The name of another subscription in this file, which has a rate. The two share it."`
 	Redelivered number    `key:"redelivered" min:"1" option:"SubscribeOptions.MaxRedelivered" example:"4" doc:"How many handlers may run redelivered events at once, so that they leave handlers to fresh events. Less than concurrency (with a batch: times batch.size). Default: no bound."`
@@ -35,11 +35,11 @@ type breaker struct {
 // limiter returns a limiter that joins the limits that the file sets for a subscription, or
 // nil if it sets none. Each subscription has one rate, which its members in this program and
 // other subscriptions share. The caller holds c.mu.
-func (c *Config) limiter(name string) limiter.Limiter {
+func (c *Config) newLimiter(name string) limiter.Limiter {
 	l := c.bus.Subscriptions[name].Limits
 	var given []limiter.Limiter
 	if l.Adaptive.Max > 0 {
-		given = append(given, limiter.NewAdaptive(l.Adaptive.least(), int(l.Adaptive.Max)))
+		given = append(given, limiter.NewAdaptive(l.Adaptive.minHeld(), int(l.Adaptive.Max)))
 	}
 	if rated := cmp.Or(string(l.RateOf), name); c.bus.Subscriptions[rated].Limits.Rate > 0 {
 		if c.rates[rated] == nil {
@@ -67,12 +67,12 @@ func (l *limits) burst() int {
 	return int(max(math.Ceil(float64(l.Rate)), 1))
 }
 
-func (a adaptive) least() int { return max(int(a.Min), 1) }
+func (a adaptive) minHeld() int { return max(int(a.Min), 1) }
 
 // mistake returns the key of a limit that contradicts another limit of the subscriptions,
 // and the reason. It returns "" if there is no contradiction. A broken subscription has an
 // error already, so its rate may be missing.
-func (l *limits) mistake(all map[string]subscription, broken func(name string) bool) (key, reason string) {
+func (l *limits) contradiction(all map[string]subscription, broken func(name string) bool) (key, reason string) {
 	switch {
 	case l.RateOf != "" && l.Rate > 0:
 		return "rate_of", "is given beside a rate"
@@ -89,21 +89,21 @@ func (l *limits) mistake(all map[string]subscription, broken func(name string) b
 // describe explains the limits in words.
 func (l *limits) describe() (parts []string) {
 	if l.Rate > 0 {
-		parts = append(parts, fmt.Sprintf("at most %.6g events a second are read, %s at once", float64(l.Rate), thousands(l.burst())))
+		parts = append(parts, fmt.Sprintf("at most %.6g events a second are read, %s at once", float64(l.Rate), groupThousands(l.burst())))
 	}
 	if l.RateOf != "" {
 		parts = append(parts, "reads at the rate of "+string(l.RateOf)+", which shares it")
 	}
 	if l.Redelivered > 0 {
-		parts = append(parts, fmt.Sprintf("at most %s redelivered at a time", thousands(int(l.Redelivered))))
+		parts = append(parts, fmt.Sprintf("at most %s redelivered at a time", groupThousands(int(l.Redelivered))))
 	}
 	if l.Adaptive.Max > 0 {
-		parts = append(parts, fmt.Sprintf("%s to %s events held, fewer while runs fail or take longer", thousands(l.Adaptive.least()), thousands(int(l.Adaptive.Max))))
+		parts = append(parts, fmt.Sprintf("%s to %s events held, fewer while runs fail or take longer", groupThousands(l.Adaptive.minHeld()), groupThousands(int(l.Adaptive.Max))))
 	}
 	if l.Breaker.Failures > 0 {
 		o := limiter.BreakerOptions{Window: l.Breaker.Window.value(), Runs: int(l.Breaker.Runs), Pause: l.Breaker.Pause.value()}.Effective()
 		parts = append(parts, fmt.Sprintf("nothing is read for %s when %.6g%% of at least %s runs within %s fail",
-			short(o.Pause), 100*float64(l.Breaker.Failures), thousands(o.Runs), short(o.Window)))
+			roundDuration(o.Pause), 100*float64(l.Breaker.Failures), groupThousands(o.Runs), roundDuration(o.Window)))
 	}
 	return parts
 }

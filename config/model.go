@@ -59,11 +59,11 @@ type topic struct {
 type subscription struct {
 	Topic               topicName                `key:"topic" required:"true" or:"topics" example:"shop.orders" doc:"The topic to consume, or a pattern such as shop.* (one part) or shop.> (one or more parts). Topics that match it and appear later are consumed too."`
 	Topics              []topicName              `key:"topics" option:"SubscribeOptions.Topics" example:"shop.orders, shop.refunds.*" doc:"A list of topics and patterns to consume together, within the same limits, in place of topic."`
-	Group               group                    `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all. With (each) every instance of the program has a group of its own, and so gets all."`
+	Group               groupName                `key:"group" required:"true" option:"SubscribeOptions.Group" example:"billing" doc:"Members of one group share the events of the topic; each group gets all. With (each) every instance of the program has a group of its own, and so gets all."`
 	Ack                 enum[eventbus.AckMode]   `key:"ack" default:"on-success" option:"SubscribeOptions.Ack" doc:"When an event is acknowledged: after the handler has succeeded (at least once), or before it runs (at most once; a failed event is discarded, see dead_letter_on_receive)."`
 	Order               enum[eventbus.Order]     `key:"order" default:"by-key" option:"SubscribeOptions.Order" doc:"Which events wait for each other within one member: events of one key, none, or all."`
 	Start               start                    `key:"start" default:"earliest" option:"SubscribeOptions.Start" doc:"Where a new group begins: with the oldest event kept, the next one, or the first one stored at a time. An existing group continues at its position. With the group (each) the default is latest."`
-	Concurrency         reach                    `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency,SubscribeOptions.MaxConcurrency" doc:"How many handlers run at once. With two numbers, such as 1..8, the program may change the number between them, and begins with the first."`
+	Concurrency         numberRange              `key:"concurrency" default:"1" min:"1" option:"SubscribeOptions.Concurrency,SubscribeOptions.MaxConcurrency" doc:"How many handlers run at once. With two numbers, such as 1..8, the program may change the number between them, and begins with the first."`
 	MaxInFlight         number                   `key:"max_in_flight" default:"1024" min:"1" option:"SubscribeOptions.MaxInFlight" doc:"How many events may be held: running, waiting to run, waiting to be settled. At least concurrency, which is the default if it is larger."`
 	MaxBytes            size                     `key:"max_bytes" default:"64MiB" min:"1B" none:"none" option:"SubscribeOptions.MaxBytes" doc:"The most bytes of held events; one event may exceed it."`
 	Lease               duration                 `key:"lease" default:"30s" min:"100ms" option:"SubscribeOptions.Lease" doc:"How long the backend waits for a silent member before others get its events."`
@@ -87,18 +87,18 @@ type batch struct {
 
 type retry struct {
 	Attempts number          `key:"attempts" default:"12" min:"1" none:"unlimited" option:"SubscribeOptions.Retry.MaxAttempts" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
-	Backoff  span            `key:"backoff" default:"1s..10m" min:"1ms" option:"SubscribeOptions.Retry.Initial,SubscribeOptions.Retry.Max" doc:"The delay after the first failure, and the longest delay. Each further failure doubles the delay."`
+	Backoff  durationRange   `key:"backoff" default:"1s..10m" min:"1ms" option:"SubscribeOptions.Retry.Initial,SubscribeOptions.Retry.Max" doc:"The delay after the first failure, and the longest delay. Each further failure doubles the delay."`
 	Jitter   share           `key:"jitter" default:"0.2" option:"SubscribeOptions.Retry.Jitter" doc:"Spreads delays by up to this share either way; 0 means none."`
 	Rules    map[string]rule `key:"rules" option:"SubscribeOptions.Retry.Rules" doc:"Other retries after errors of a class, by the name of the class. The program names the classes (Options.ErrorClasses); panic and timeout are always there." each:"Retries after errors of the class of this name. A key that is left out changes nothing."`
 }
 
 // A field describes one key of the model, by the tags of a struct field.
 type field struct {
-	key, doc, fallback, example, least, none, each, or string
-	options                                            []string
-	required, rest                                     bool
-	index                                              int
-	typ                                                reflect.Type
+	key, doc, defaultText, example, min, noneText, eachDoc, alternative string
+	options                                                             []string
+	required, rest                                                      bool
+	index                                                               int
+	typ                                                                 reflect.Type
 }
 
 // fields returns the keys that the struct type t of the model has.
@@ -119,12 +119,12 @@ func allFields(t reflect.Type) []*field {
 	list := make([]*field, 0, t.NumField())
 	for i := range t.NumField() {
 		f := t.Field(i)
-		if t == reflect.TypeFor[defaults]() && slices.Contains(named, f.Tag.Get("key")) {
+		if t == reflect.TypeFor[defaults]() && slices.Contains(keysWithoutDefault, f.Tag.Get("key")) {
 			continue
 		}
 		list = append(list, &field{
-			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), fallback: f.Tag.Get("default"), example: f.Tag.Get("example"),
-			least: f.Tag.Get("min"), none: f.Tag.Get("none"), each: f.Tag.Get("each"), or: f.Tag.Get("or"),
+			key: f.Tag.Get("key"), doc: f.Tag.Get("doc"), defaultText: f.Tag.Get("default"), example: f.Tag.Get("example"),
+			min: f.Tag.Get("min"), noneText: f.Tag.Get("none"), eachDoc: f.Tag.Get("each"), alternative: f.Tag.Get("or"),
 			options:  split(f.Tag.Get("option")),
 			required: f.Tag.Get("required") != "", rest: f.Tag.Get("rest") != "", index: i, typ: f.Type,
 		})
@@ -191,8 +191,8 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 		Order:          s.Order.value,
 		OnFailure:      s.OnFailure.value,
 		Start:          eventbus.Start(s.Start),
-		Concurrency:    int(s.Concurrency.Least),
-		MaxConcurrency: int(s.Concurrency.Most),
+		Concurrency:    int(s.Concurrency.Min),
+		MaxConcurrency: int(s.Concurrency.Max),
 		MaxInFlight:    int(s.MaxInFlight),
 		MaxBytes:       int64(s.MaxBytes),
 		MaxRedelivered: int(s.Limits.Redelivered),
@@ -229,9 +229,9 @@ func (b *batch) options() eventbus.Batch {
 
 // A rule has the keys of an [eventbus.RetryRule], whose class is the name of the rule.
 type rule struct {
-	Attempts number `key:"attempts" min:"1" none:"unlimited" example:"1" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
-	Backoff  span   `key:"backoff" min:"1ms" example:"1m..1h" doc:"The delay after the first failure, and the longest delay."`
-	Discard  flag   `key:"discard" doc:"Discards the event after its last attempt, without a dead letter."`
+	Attempts number        `key:"attempts" min:"1" none:"unlimited" example:"1" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
+	Backoff  durationRange `key:"backoff" min:"1ms" example:"1m..1h" doc:"The delay after the first failure, and the longest delay."`
+	Discard  flag          `key:"discard" doc:"Discards the event after its last attempt, without a dead letter."`
 }
 
 // rules returns the rules for errors of classes, sorted by the name of the class.

@@ -70,7 +70,7 @@ func all(t reflect.Type, path string) map[string]*field {
 	for _, f := range fields(t) {
 		p := join(path, f.key)
 		m[p] = f
-		switch _, isLeaf := asLeaf(reflect.New(f.typ).Elem()); {
+		switch _, isLeaf := leafOf(reflect.New(f.typ).Elem()); {
 		case isLeaf:
 		case f.typ.Kind() == reflect.Struct:
 			for k, v := range all(f.typ, p) {
@@ -106,16 +106,16 @@ func TestStatedDefaults(t *testing.T) {
 	var s subscription
 	for path, f := range all(reflect.TypeFor[model](), "") {
 		require.True(t, strings.HasSuffix(f.doc, "."), "%s is described in sentences", path)
-		if f.fallback == "" {
+		if f.defaultText == "" {
 			continue
 		}
 		v, below := reflect.ValueOf(&m.Bus).Elem(), strings.TrimPrefix(path, "bus.")
 		if rest, ok := strings.CutPrefix(below, "subscriptions.NAME."); ok {
 			v, below = reflect.ValueOf(&s).Elem(), rest
 		}
-		l, ok := asLeaf(at(v, below))
+		l, ok := leafOf(at(v, below))
 		require.True(t, ok, path)
-		require.NoError(t, l.parse(f.fallback, f), path)
+		require.NoError(t, l.parse(f.defaultText, f), path)
 	}
 	want, got := eventbus.Options{}.Effective(), m.Bus.options()
 	want.Service = "" // the program decides
@@ -263,7 +263,7 @@ func table(t reflect.Type, path string) string {
 		b.WriteString("| key | value | default | meaning |\n|--|--|--|--|\n")
 	}
 	for _, f := range fields(t) {
-		l, isLeaf := asLeaf(reflect.New(f.typ).Elem())
+		l, isLeaf := leafOf(reflect.New(f.typ).Elem())
 		if !isLeaf && f.typ.Kind() == reflect.Struct && f.typ != reflect.TypeFor[defaults]() {
 			b.WriteString(table(f.typ, join(path, f.key)))
 			continue
@@ -273,7 +273,7 @@ func table(t reflect.Type, path string) string {
 			noun = "keys, see below"
 		}
 		if f.typ.Kind() == reflect.Slice {
-			item, _ := asLeaf(reflect.New(f.typ.Elem()).Elem())
+			item, _ := leafOf(reflect.New(f.typ.Elem()).Elem())
 			noun = "list: " + item.noun(f)
 		}
 		if isLeaf {
@@ -282,16 +282,16 @@ func table(t reflect.Type, path string) string {
 		switch file, _ := f.file(); {
 		case f.required && file != "" && f.typ == reflect.TypeFor[secret]():
 			fallback = "this or `" + file + "` is required"
-		case f.or != "":
-			fallback = "this or `" + f.or + "` is required"
+		case f.alternative != "":
+			fallback = "this or `" + f.alternative + "` is required"
 		case f.required:
 			fallback = "required"
-		case f.fallback != "":
-			fallback = "`" + f.fallback + "`"
+		case f.defaultText != "":
+			fallback = "`" + f.defaultText + "`"
 		}
 		doc := f.doc
-		if !slices.Contains([]string{"", "1", "1B", "1ms"}, f.least) { // a least value that only excludes zero
-			doc += " At least " + f.least + "."
+		if !slices.Contains([]string{"", "1", "1B", "1ms"}, f.min) { // a least value that only excludes zero
+			doc += " At least " + f.min + "."
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", join(path, f.key), noun, fallback, doc)
 		if file, ok := f.file(); ok {

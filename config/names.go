@@ -52,23 +52,23 @@ func (*topicName) schema(*field) schema {
 func (*topicName) style() style { return textStyle }
 
 // A group is the name of a group, or eventbus.EachInstance.
-type group string
+type groupName string
 
-func (g *group) parse(s string, f *field) error {
+func (g *groupName) parse(s string, f *field) error {
 	if s != eventbus.EachInstance && backend.CheckName(s) != nil {
 		return fmt.Errorf("%w; or it is %s", errBadName, eventbus.EachInstance)
 	}
-	*g = group(s)
+	*g = groupName(s)
 	return nil
 }
 
-func (*group) noun(*field) string { return "name or (each)" }
+func (*groupName) noun(*field) string { return "name or (each)" }
 
-func (*group) schema(*field) schema {
+func (*groupName) schema(*field) schema {
 	return schema{"type": "string", "pattern": `^(` + namePattern + `|\(each\))$`, "maxLength": backend.MaxName}
 }
 
-func (*group) style() style { return textStyle }
+func (*groupName) style() style { return textStyle }
 
 // A deadLetter is the name of the topic for events that fail for good. It may also be
 // eventbus.DiscardDeadLetters.

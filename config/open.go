@@ -27,7 +27,7 @@ func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drive
 	}
 	bus, err := eventbus.Open(ctx, c.bus.URL.reveal(), o, d)
 	if err != nil {
-		return nil, c.opened(err)
+		return nil, c.openError(err)
 	}
 	if err := c.recur(ctx, bus); err != nil {
 		return nil, errors.Join(err, bus.Shutdown(context.WithoutCancel(ctx)))
@@ -44,7 +44,7 @@ func (c *Config) OpenBare(ctx context.Context, drivers ...backend.Driver) (*even
 	}
 	bus, err := eventbus.Open(ctx, c.bus.URL.reveal(), eventbus.Options{}, d)
 	if err != nil {
-		return nil, c.opened(err)
+		return nil, c.openError(err)
 	}
 	return bus, nil
 }
@@ -59,8 +59,8 @@ func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 
 // opened adds a place to an error of eventbus.Open. The place is the key of the field that
 // the error names, or otherwise the key of the URL.
-func (c *Config) opened(err error) *Error {
-	e := c.placed("bus", err)
+func (c *Config) openError(err error) *Error {
+	e := c.located("bus", err)
 	if e.Path != "bus" {
 		return e
 	}
@@ -69,7 +69,7 @@ func (c *Config) opened(err error) *Error {
 	}
 	e.Reason = strings.TrimPrefix(e.Reason, "eventbus: ")
 	for _, path := range []string{"bus.url", "bus.url_file"} {
-		if at, given := c.places[path]; given {
+		if at, given := c.locations[path]; given {
 			e.Path, e.Line, e.Column = path, at.line, at.column
 		}
 	}
@@ -78,8 +78,8 @@ func (c *Config) opened(err error) *Error {
 
 // unserved reports that no driver serves the URL. The error does not show the scheme of a
 // text without "://", because it may be the start of a password. It shows only mem and bolt.
-func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
-	e, text := c.opened(err), c.bus.URL.reveal()
+func (c *Config) noDriverError(err error, drivers []backend.Driver) *Error {
+	e, text := c.openError(err), c.bus.URL.reveal()
 	open := strings.Contains(text, "://") || strings.HasPrefix(text, "mem:") || strings.HasPrefix(text, "bolt:")
 	if errors.Is(err, errors.ErrUnsupported) && !open {
 		var known []string
@@ -95,17 +95,17 @@ func (c *Config) unserved(err error, drivers []backend.Driver) *Error {
 // driver returns the driver that serves the URL, configured with the settings of the file
 // for single topics. It checks everything that needs no broker.
 func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.Driver, error) {
-	var found finding
+	var found match
 	tried := make([]backend.Driver, len(drivers))
 	for i, d := range drivers {
 		if d != nil { // eventbus.Open reports a nil driver
-			tried[i] = scout{Driver: d, found: &found}
+			tried[i] = recordingDriver{Driver: d, match: &found}
 		}
 	}
 	_, err := eventbus.Open(ctx, c.bus.URL.reveal(), eventbus.Options{}, tried...)
 	chosen := found.driver
 	if chosen == nil {
-		return nil, c.unserved(err, drivers)
+		return nil, c.noDriverError(err, drivers)
 	}
 	p := &problems{file: c.file}
 	for _, topic := range slices.Sorted(maps.Keys(c.bus.Topics)) {
@@ -120,7 +120,7 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 		for _, name := range names {
 			next, err := configured(chosen, name, settings)
 			if err != nil {
-				p.list = append(p.list, c.placed("bus.topics."+topic+wrongSetting(chosen, name, settings, err), err))
+				p.list = append(p.list, c.located("bus.topics."+topic+wrongSetting(chosen, name, settings, err), err))
 				break
 			}
 			chosen = next
@@ -128,7 +128,7 @@ func (c *Config) driver(ctx context.Context, drivers []backend.Driver) (backend.
 	}
 	if checker, ok := chosen.(backend.URLChecker); ok {
 		if err := checker.CheckURL(found.url); err != nil {
-			p.list = append(p.list, c.opened(err))
+			p.list = append(p.list, c.openError(err))
 		}
 	}
 	return chosen, p.err()
@@ -167,20 +167,20 @@ func (e *unsupportedError) Error() string { return e.reason }
 func (e *unsupportedError) Unwrap() error { return errors.ErrUnsupported }
 
 // A scout records which driver would open a URL, and opens nothing.
-type scout struct {
+type recordingDriver struct {
 	backend.Driver
-	found *finding
+	match *match
 }
 
 // A finding is a driver and the URL that it would open.
-type finding struct {
+type match struct {
 	driver backend.Driver
 	url    *url.URL
 }
 
 var errNotOpened = errors.New("not to be opened")
 
-func (s scout) Open(_ context.Context, u *url.URL) (backend.Backend, error) {
-	*s.found = finding{s.Driver, u}
+func (s recordingDriver) Open(_ context.Context, u *url.URL) (backend.Backend, error) {
+	*s.match = match{s.Driver, u}
 	return nil, errNotOpened
 }

@@ -13,19 +13,19 @@ import (
 )
 
 // orNone appends "or" and f.none to noun, if f has such a word for "no bound".
-func orNone(noun string, f *field) string {
-	if f.none != "" {
-		return noun + " or " + f.none
+func nounOrNone(noun string, f *field) string {
+	if f.noneText != "" {
+		return noun + " or " + f.noneText
 	}
 	return noun
 }
 
 // schemaOrNone lets s also accept f.none, if f has such a word for "no bound".
 func schemaOrNone(s schema, f *field) schema {
-	if f.none == "" {
+	if f.noneText == "" {
 		return s
 	}
-	return schema{"anyOf": []schema{s, {"const": f.none}}}
+	return schema{"anyOf": []schema{s, {"const": f.noneText}}}
 }
 
 // A number is a whole number; -1 means no bound.
@@ -36,19 +36,19 @@ const maxNumber = math.MaxInt32
 var digits = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
 func (n *number) parse(s string, f *field) error {
-	if f.none != "" && s == f.none {
+	if f.noneText != "" && s == f.noneText {
 		*n = -1
 		return nil
 	}
 	if !digits.MatchString(s) {
-		return errors.New(orNone("not a whole number", f) + exampleOf(f))
+		return errors.New(nounOrNone("not a whole number", f) + exampleOf(f))
 	}
 	v, err := strconv.Atoi(s)
 	if err != nil || v > maxNumber {
 		return fmt.Errorf("more than %d", maxNumber)
 	}
-	if least, _ := strconv.Atoi(f.least); v < least {
-		return tooLittle(f)
+	if least, _ := strconv.Atoi(f.min); v < least {
+		return belowMinimum(f)
 	}
 	*n = number(v)
 	return nil
@@ -56,25 +56,25 @@ func (n *number) parse(s string, f *field) error {
 
 // tooLittle returns the error for a value of f below its minimum, f.least. If f has a word
 // for "no bound", the error also names this word.
-func tooLittle(f *field) error {
-	reason := "less than " + f.least
-	if f.none != "" {
-		reason += "; for none write " + f.none
+func belowMinimum(f *field) error {
+	reason := "less than " + f.min
+	if f.noneText != "" {
+		reason += "; for none write " + f.noneText
 	}
 	return errors.New(reason)
 }
 
 func exampleOf(f *field) string {
-	if f.fallback == "" {
+	if f.defaultText == "" {
 		return ""
 	}
-	return ", such as " + f.fallback
+	return ", such as " + f.defaultText
 }
 
-func (*number) noun(f *field) string { return orNone("whole number", f) }
+func (*number) noun(f *field) string { return nounOrNone("whole number", f) }
 
 func (*number) schema(f *field) schema {
-	least, _ := strconv.Atoi(f.least)
+	least, _ := strconv.Atoi(f.min)
 	return schemaOrNone(schema{"type": "integer", "minimum": least, "maximum": maxNumber}, f)
 }
 
@@ -112,7 +112,7 @@ type duration time.Duration
 func (d *duration) value() time.Duration { return time.Duration(*d) }
 
 func (d *duration) parse(s string, f *field) error {
-	if f.none != "" && s == f.none {
+	if f.noneText != "" && s == f.noneText {
 		*d = -1
 		return nil
 	}
@@ -141,8 +141,8 @@ func parseDuration(s string, f *field) (time.Duration, error) {
 	if err != nil {
 		return 0, errors.New("more than 292 years")
 	}
-	if least, _ := time.ParseDuration(f.least); v < least {
-		return 0, tooLittle(f)
+	if least, _ := time.ParseDuration(f.min); v < least {
+		return 0, belowMinimum(f)
 	}
 	return v, nil
 }
@@ -153,16 +153,16 @@ func notDuration(s string, f *field) error {
 	unit := withUnit.FindStringSubmatch(s)
 	switch {
 	case bad == nil && number <= 0, strings.HasPrefix(s, "-") && durationForm.MatchString(s[1:]):
-		return tooLittle(f)
+		return belowMinimum(f)
 	case bareNumber.MatchString(s):
 		return errors.New("missing unit, such as " + s + "s")
 	case unit != nil:
 		return fmt.Errorf("unknown unit %q; there are h, m, s, ms, us and ns, as in 1m30s", unit[1])
 	}
-	return errors.New(orNone("not a duration", f) + ", such as 30s, 1m30s or 250ms")
+	return errors.New(nounOrNone("not a duration", f) + ", such as 30s, 1m30s or 250ms")
 }
 
-func (*duration) noun(f *field) string { return orNone("duration", f) }
+func (*duration) noun(f *field) string { return nounOrNone("duration", f) }
 
 func (*duration) schema(f *field) schema {
 	return schemaOrNone(schema{"type": "string", "pattern": "^" + durationPattern + "$"}, f)
@@ -171,9 +171,9 @@ func (*duration) schema(f *field) schema {
 func (*duration) style() style { return anyStyle }
 
 // A span is the first and the longest delay of retries.
-type span struct{ Initial, Max time.Duration }
+type durationRange struct{ Initial, Max time.Duration }
 
-func (p *span) parse(s string, f *field) error {
+func (p *durationRange) parse(s string, f *field) error {
 	first, last, ok := strings.Cut(s, "..")
 	if !ok {
 		return errors.New("not two durations, the first delay and the longest, such as 200ms..1m")
@@ -189,82 +189,82 @@ func (p *span) parse(s string, f *field) error {
 	if longest < initial {
 		return errors.New("the longest delay is less than the first")
 	}
-	*p = span{initial, longest}
+	*p = durationRange{initial, longest}
 	return nil
 }
 
-func (*span) noun(*field) string { return "two durations" }
+func (*durationRange) noun(*field) string { return "two durations" }
 
-func (*span) schema(*field) schema {
+func (*durationRange) schema(*field) schema {
 	return schema{"type": "string", "pattern": `^` + durationPattern + `\.\.` + durationPattern + `$`}
 }
 
-func (*span) style() style { return anyStyle }
+func (*durationRange) style() style { return anyStyle }
 
 // A reach is a number of handlers, or the least and the greatest number, such as 1..8. Most is
 // zero without a greatest number.
-type reach struct{ Least, Most number }
+type numberRange struct{ Min, Max number }
 
-func (r *reach) parse(s string, f *field) error {
+func (r *numberRange) parse(s string, f *field) error {
 	first, last, ranged := strings.Cut(s, "..")
-	if err := r.Least.parse(first, f); err != nil {
+	if err := r.Min.parse(first, f); err != nil {
 		return err
 	}
 	if !ranged {
 		return nil
 	}
-	if err := r.Most.parse(last, f); err != nil {
+	if err := r.Max.parse(last, f); err != nil {
 		return fmt.Errorf("the greatest number: %w", err)
 	}
-	if r.Most < r.Least {
-		return fmt.Errorf("the greatest number, %d, is less than the least, %d", r.Most, r.Least)
+	if r.Max < r.Min {
+		return fmt.Errorf("the greatest number, %d, is less than the least, %d", r.Max, r.Min)
 	}
 	return nil
 }
 
-func (*reach) noun(*field) string { return "whole number, or two such as 1..8" }
+func (*numberRange) noun(*field) string { return "whole number, or two such as 1..8" }
 
-func (*reach) schema(*field) schema {
+func (*numberRange) schema(*field) schema {
 	return schema{"anyOf": []schema{{"type": "integer", "minimum": 1}, {"type": "string", "pattern": `^[1-9][0-9]*\.\.[1-9][0-9]*$`}}}
 }
 
-func (*reach) style() style { return anyStyle }
+func (*numberRange) style() style { return anyStyle }
 
 // A size is a number of bytes, written with a unit; -1 means no bound.
 type size int64
 
 func (b *size) parse(s string, f *field) error {
-	if f.none != "" && s == f.none {
+	if f.noneText != "" && s == f.noneText {
 		*b = -1
 		return nil
 	}
 	if bareNumber.MatchString(s) {
 		if strings.HasPrefix(s, "-") {
-			return tooLittle(f)
+			return belowMinimum(f)
 		}
 		return errors.New("missing unit, such as " + exampleSize(f) + "; bytes are " + s + "B")
 	}
 	v, err := bytesize.Parse(s)
 	switch {
 	case errors.Is(err, bytesize.ErrForm):
-		return errors.New(orNone("not a size", f) + ", a whole number and a unit, such as " + exampleSize(f))
+		return errors.New(nounOrNone("not a size", f) + ", a whole number and a unit, such as " + exampleSize(f))
 	case err != nil:
 		return err
 	case v == 0:
-		return tooLittle(f)
+		return belowMinimum(f)
 	}
 	*b = size(v)
 	return nil
 }
 
 func exampleSize(f *field) string {
-	if f.fallback != "" {
-		return f.fallback
+	if f.defaultText != "" {
+		return f.defaultText
 	}
 	return "64MiB"
 }
 
-func (*size) noun(f *field) string { return orNone("size", f) }
+func (*size) noun(f *field) string { return nounOrNone("size", f) }
 
 func (*size) schema(f *field) schema {
 	return schemaOrNone(schema{"type": "string", "pattern": "^" + bytesize.Pattern + "$"}, f)
@@ -273,31 +273,31 @@ func (*size) schema(f *field) schema {
 func (*size) style() style { return anyStyle }
 
 // A frequency is a number of events per second.
-type frequency float64
+type rateValue float64
 
-var frequencyForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?/[smh]$`)
+var rateForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?/[smh]$`)
 
-func (q *frequency) parse(s string, _ *field) error {
+func (q *rateValue) parse(s string, _ *field) error {
 	number, unit, _ := strings.Cut(s, "/")
 	v, err := strconv.ParseFloat(number, 64)
-	if err != nil || !frequencyForm.MatchString(s) {
+	if err != nil || !rateForm.MatchString(s) {
 		return errors.New("not a number of events in a time, such as 100/s, 30/m or 5/h")
 	}
 	v /= map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit].Seconds()
 	if v <= 0 || v > maxNumber {
 		return fmt.Errorf("not above 0 and at most %d/s", maxNumber)
 	}
-	*q = frequency(v)
+	*q = rateValue(v)
 	return nil
 }
 
-func (*frequency) noun(*field) string { return "number of events in a time" }
+func (*rateValue) noun(*field) string { return "number of events in a time" }
 
-func (*frequency) schema(*field) schema {
-	return schema{"type": "string", "pattern": frequencyForm.String()}
+func (*rateValue) schema(*field) schema {
+	return schema{"type": "string", "pattern": rateForm.String()}
 }
 
-func (*frequency) style() style { return anyStyle }
+func (*rateValue) style() style { return anyStyle }
 
 // A percent is a share above 0 and at most 1. The file has it as a percentage, such as 50%.
 type percent float64

@@ -39,7 +39,7 @@ func (s schedule) entry(id string) eventbus.Recurring {
 func (c *Config) recur(ctx context.Context, bus *eventbus.Bus) error {
 	for _, r := range c.Recurring() {
 		if err := bus.Recur(ctx, r); err != nil {
-			return c.placed(schedulePath(r.ID), err)
+			return c.located(schedulePath(r.ID), err)
 		}
 	}
 	return nil

@@ -11,7 +11,7 @@ type schema map[string]any
 // Schema returns the JSON Schema (draft 2020-12) of configuration files, for editors and
 // for checks before a deployment.
 func Schema() []byte {
-	root := object(reflect.TypeFor[model]())
+	root := objectSchema(reflect.TypeFor[model]())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["title"] = "Configuration of an event bus"
 	root["$defs"] = schema{"filledIn": schema{
@@ -26,12 +26,12 @@ func Schema() []byte {
 }
 
 // object returns the schema of t, a struct of the model.
-func object(t reflect.Type) schema {
+func objectSchema(t reflect.Type) schema {
 	properties := schema{}
 	o := schema{"type": "object", "additionalProperties": false, "properties": properties}
 	var required []string
 	for _, f := range fields(t) {
-		s := described(valueSchema(f.typ, f), f)
+		s := withDoc(valueSchema(f.typ, f), f)
 		properties[f.key] = s
 		file, ok := f.file()
 		switch {
@@ -40,8 +40,8 @@ func object(t reflect.Type) schema {
 			if f.required {
 				o["oneOf"] = []schema{{"required": []string{f.key}}, {"required": []string{file}}}
 			}
-		case f.or != "":
-			o["oneOf"] = []schema{{"required": []string{f.key}}, {"required": []string{f.or}}}
+		case f.alternative != "":
+			o["oneOf"] = []schema{{"required": []string{f.key}}, {"required": []string{f.alternative}}}
 		case f.required:
 			required = append(required, f.key)
 		}
@@ -50,7 +50,7 @@ func object(t reflect.Type) schema {
 		o["required"] = required
 	}
 	if rest := restOf(t); rest != nil {
-		o["additionalProperties"] = described(valueSchema(rest.typ.Elem(), rest), rest)
+		o["additionalProperties"] = withDoc(valueSchema(rest.typ.Elem(), rest), rest)
 	}
 	return o
 }
@@ -61,7 +61,7 @@ func fileDoc(f *field) string {
 }
 
 func valueSchema(t reflect.Type, f *field) schema {
-	if l, ok := asLeaf(reflect.New(t).Elem()); ok {
+	if l, ok := leafOf(reflect.New(t).Elem()); ok {
 		s := l.schema(f)
 		if s["type"] == "string" && s["pattern"] == nil || t == reflect.TypeFor[setting]() {
 			return s // accepts ${VARIABLE} anyway
@@ -75,32 +75,32 @@ func valueSchema(t reflect.Type, f *field) schema {
 		return schema{
 			"type":                 "object",
 			"propertyNames":        (*name)(nil).schema(nil),
-			"additionalProperties": eachSchema(t.Elem(), f),
+			"additionalProperties": entrySchema(t.Elem(), f),
 		}
 	}
-	return object(t)
+	return objectSchema(t)
 }
 
 // eachSchema returns the schema of one entry of f, a mapping with names as keys. t is the
 // type of the entry.
-func eachSchema(t reflect.Type, f *field) schema {
+func entrySchema(t reflect.Type, f *field) schema {
 	s := valueSchema(t, f)
-	if f.each != "" && t.Kind() != reflect.String {
-		s["description"] = f.each
+	if f.eachDoc != "" && t.Kind() != reflect.String {
+		s["description"] = f.eachDoc
 	}
 	return s
 }
 
 // described adds the documentation, the example and the default of f to s.
-func described(s schema, f *field) schema {
+func withDoc(s schema, f *field) schema {
 	s["description"] = f.doc
 	if f.example != "" {
 		s["examples"] = []string{f.example}
 	}
-	if f.fallback != "" {
+	if f.defaultText != "" {
 		var v any
-		if json.Unmarshal([]byte(f.fallback), &v) != nil {
-			v = f.fallback
+		if json.Unmarshal([]byte(f.defaultText), &v) != nil {
+			v = f.defaultText
 		}
 		s["default"] = v
 	}

@@ -28,7 +28,7 @@ const (
 
 // A node is a value of the file, with aliases and merges resolved.
 type node struct {
-	place
+	location
 	kind    kind
 	tag     string // the YAML tag of a scalar, such as "!!int"
 	text    string // the text of a scalar
@@ -38,7 +38,7 @@ type node struct {
 
 // An entry is a key of a mapping, and its value.
 type entry struct {
-	place
+	location
 	key   string
 	value *node
 }
@@ -56,7 +56,7 @@ func (n *node) entry(key string) *entry {
 // readTree returns the tree of a YAML file, or nil if data is not a YAML mapping. It adds
 // errors to p.
 func readTree(data []byte, p *problems) *node {
-	start := place{line: 1, column: 1}
+	start := location{line: 1, column: 1}
 	if len(data) > maxFile {
 		p.add(start, "", "is larger than 1 MiB")
 		return nil
@@ -81,7 +81,7 @@ func readTree(data []byte, p *problems) *node {
 		p.add(syntax(err))
 		return nil
 	default:
-		p.add(place{line: max(second.Line, 1), column: max(second.Column, 1)}, "", "is a second document; one file is one bus")
+		p.add(location{line: max(second.Line, 1), column: max(second.Column, 1)}, "", "is a second document; one file is one bus")
 		return nil
 	}
 	r := reader{problems: p}
@@ -103,12 +103,12 @@ func readTree(data []byte, p *problems) *node {
 
 // syntax returns the place and the reason of a YAML error. The path between them is empty.
 // The reason contains no text of the file.
-func syntax(err error) (place, string, string) {
+func syntax(err error) (location, string, string) {
 	e, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
-		return place{line: 1, column: 1}, "", "is not YAML"
+		return location{line: 1, column: 1}, "", "is not YAML"
 	}
-	at := place{line: max(e.Mark.Line, 1), column: max(e.Mark.Column, 1)}
+	at := location{line: max(e.Mark.Line, 1), column: max(e.Mark.Column, 1)}
 	switch {
 	case strings.Contains(e.Message, "anchor"):
 		return at, "", "an alias (*) has no anchor (&) before it"
@@ -130,16 +130,16 @@ type reader struct {
 }
 
 func (r *reader) node(y *yaml.Node, depth int) *node {
-	at := place{line: y.Line, column: y.Column}
+	at := location{line: y.Line, column: y.Column}
 	if r.nodes++; r.nodes > maxNodes || depth > maxDepth {
 		r.tooMuch = true
-		return &node{place: at}
+		return &node{location: at}
 	}
 	switch y.Kind {
 	case yaml.AliasNode:
 		return r.node(y.Alias, depth+1)
 	case yaml.SequenceNode:
-		n := &node{place: at, kind: list}
+		n := &node{location: at, kind: list}
 		for _, item := range y.Content {
 			n.items = append(n.items, r.node(item, depth+1))
 		}
@@ -147,16 +147,16 @@ func (r *reader) node(y *yaml.Node, depth int) *node {
 	case yaml.MappingNode:
 		return r.mapping(y, depth)
 	default:
-		return &node{place: at, tag: y.Tag, text: y.Value}
+		return &node{location: at, tag: y.Tag, text: y.Value}
 	}
 }
 
 func (r *reader) mapping(y *yaml.Node, depth int) *node {
-	n := &node{place: place{line: y.Line, column: y.Column}, kind: mapping}
+	n := &node{location: location{line: y.Line, column: y.Column}, kind: mapping}
 	var merged []*node
 	for i := 0; i+1 < len(y.Content) && !r.tooMuch; i += 2 {
 		key, value := y.Content[i], y.Content[i+1]
-		at := place{line: key.Line, column: key.Column}
+		at := location{line: key.Line, column: key.Column}
 		switch {
 		case key.Tag == "!!merge":
 			merged = append(merged, r.merged(value, depth)...)
@@ -164,10 +164,10 @@ func (r *reader) mapping(y *yaml.Node, depth int) *node {
 			r.problems.add(at, "", "a key must be a word")
 		default:
 			if before := n.entry(key.Value); before != nil {
-				r.problems.add(at, "", quoted("the key ", key.Value, "a key")+" is here a second time; the first is at line "+strconv.Itoa(before.line))
+				r.problems.add(at, "", quoteUnlessSecret("the key ", key.Value, "a key")+" is here a second time; the first is at line "+strconv.Itoa(before.line))
 				continue
 			}
-			n.entries = append(n.entries, &entry{place: at, key: key.Value, value: r.node(value, depth+1)})
+			n.entries = append(n.entries, &entry{location: at, key: key.Value, value: r.node(value, depth+1)})
 		}
 	}
 	for _, m := range merged {
@@ -190,7 +190,7 @@ func (r *reader) merged(y *yaml.Node, depth int) []*node {
 	for _, f := range from {
 		n := r.node(f, depth+1)
 		if n.kind != mapping {
-			r.problems.add(place{line: f.Line, column: f.Column}, "", `"<<" takes a mapping, such as *name`)
+			r.problems.add(location{line: f.Line, column: f.Column}, "", `"<<" takes a mapping, such as *name`)
 			continue
 		}
 		found = append(found, n)
