@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/seed41896749/eventbus/backend"
+	"go.etcd.io/bbolt"
 )
 
 // Maintain implements [backend.Maintainer]. It removes messages that every group has
@@ -18,28 +17,28 @@ import (
 func (b *Backend) Maintain(ctx context.Context, topic, name string) (next time.Duration, err error) {
 	const most = 2000
 	err = b.update(ctx, "maintain "+topic+"/"+name, func(t *txn) error {
-		next = maintainOften
+		next = maintainInterval
 		g, err := t.find(topic, name)
 		if err != nil {
 			return err
 		}
 		if g.ephemeral {
-			next = b.store.hearAll(g.identity)
+			next = b.store.touchAll(g.identity)
 		}
-		g.forgetMembers(b.store.alive)
+		g.removeEndedMembers(b.store.isLive)
 		now := time.Now()
 		trimmed, err := g.trim(now, most)
-		if forgotten := g.forget(now, most); trimmed == most || forgotten == most {
-			next = maintainSoon
+		if forgotten := g.forgetIDs(now, most); trimmed == most || forgotten == most {
+			next = maintainAgain
 		}
 		return err
 	})
-	return next, errors.Join(err, failed("delete ephemeral groups", b.store.reap()))
+	return next, errors.Join(err, failed("delete ephemeral groups", b.store.deleteExpired()))
 }
 
 const (
-	maintainSoon  = 100 * time.Millisecond // there is more to do
-	maintainOften = 5 * time.Second        // a full disk has room soon after events are settled
+	maintainAgain    = 100 * time.Millisecond // there is more to do
+	maintainInterval = 5 * time.Second        // a full disk has room soon after events are settled
 )
 
 // find returns a group that exists.
@@ -58,13 +57,13 @@ func (b *Backend) Read(ctx context.Context, name string, from backend.Start, lim
 		if err != nil {
 			return err
 		}
-		first, err := topic.begin(from)
+		first, err := topic.resolveStart(from)
 		if err != nil && !errors.Is(err, errBeyond) {
 			return err
 		}
 		c := topic.log.Cursor()
 		for k, _ := c.Seek(pack(first)); k != nil && len(ms) < limit; k, _ = c.Next() {
-			m, _, err := topic.message(number(k, 0))
+			m, _, err := topic.message(numberAt(k, 0))
 			if err != nil {
 				return fmt.Errorf("%s: %w", m.Position, err)
 			}
@@ -88,7 +87,7 @@ func (b *Backend) Remove(ctx context.Context, name string, positions []string) e
 			if err != nil {
 				return err
 			}
-			topic.drop(offset)
+			topic.removeAt(offset)
 		}
 		return nil
 	})
@@ -107,9 +106,9 @@ func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stat
 		s.Members = b.store.count(g.identity, 0)
 		err = g.entries.ForEach(func(k, _ []byte) error {
 			if s.Oldest.IsZero() { // a removed message has no time
-				_, s.Oldest, _ = g.message(number(k, 0))
+				_, s.Oldest, _ = g.message(numberAt(k, 0))
 			}
-			if g.entry(number(k, 0)).held > 0 {
+			if g.entry(numberAt(k, 0)).held > 0 {
 				s.InFlight++
 			} else {
 				s.Delayed++
@@ -118,7 +117,7 @@ func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stat
 		})
 		s.Unacked = s.InFlight + s.Delayed
 		if k, _ := g.log.Cursor().Seek(pack(g.cursor)); k != nil && s.Oldest.IsZero() {
-			_, s.Oldest, _ = g.message(number(k, 0))
+			_, s.Oldest, _ = g.message(numberAt(k, 0))
 		}
 		return err
 	})
@@ -128,7 +127,7 @@ func (b *Backend) Stats(ctx context.Context, topic, name string) (s backend.Stat
 // Topics implements [backend.Admin].
 func (b *Backend) Topics(ctx context.Context) (names []string, err error) {
 	err = b.view(ctx, "topics", func(t *txn) error {
-		names, err = list(t.topics)
+		names, err = bucketNames(t.topics)
 		return err
 	})
 	return names, err
@@ -139,15 +138,15 @@ func (b *Backend) Groups(ctx context.Context, name string) (names []string, err 
 	err = b.view(ctx, "groups of "+name, func(t *txn) error {
 		topic, err := t.topic(name)
 		if err == nil {
-			names, err = list(topic.groups)
+			names, err = bucketNames(topic.groups)
 		}
 		return err
 	})
 	return names, err
 }
 
-// list returns the names of the buckets in b. The file has them sorted.
-func list(b *bbolt.Bucket) (names []string, err error) {
+// bucketNames returns the names of the buckets in b. The file has them sorted.
+func bucketNames(b *bbolt.Bucket) (names []string, err error) {
 	err = b.ForEachBucket(func(name []byte) error {
 		names = append(names, string(name))
 		return nil
@@ -187,8 +186,8 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, name string, start back
 		if err != nil {
 			return err
 		}
-		t.note(g.groups.DeleteBucket([]byte(name)))
-		return g.makeGroup(name, g.identity, g.traits, start) // members stay; deliveries from before hold nothing
+		t.wroteOrFailed(g.groups.DeleteBucket([]byte(name)))
+		return g.makeGroup(name, g.identity, g.groupAttributes, start) // members stay; deliveries from before hold nothing
 	})
 }
 
@@ -207,7 +206,7 @@ func (b *Backend) Settle(ctx context.Context, topic, name, position string) (had
 			return fmt.Errorf("%w: the group has not received the message at %s yet", backend.ErrRefused, position)
 		}
 		e := g.entry(offset)
-		if had = e.handout > 0; had {
+		if had = e.delivery > 0; had {
 			g.settle(e)
 		}
 		return nil
@@ -228,9 +227,50 @@ func (b *Backend) Settled(ctx context.Context, topic, name string, positions []s
 			if err != nil {
 				return err
 			}
-			settled[i] = offset < g.cursor && g.entry(offset).handout == 0
+			settled[i] = offset < g.cursor && g.entry(offset).delivery == 0
 		}
 		return nil
 	})
 	return settled, err
+}
+
+// Pause implements [backend.Pauser].
+func (b *Backend) Pause(ctx context.Context, topic, name string, p backend.Pause) error {
+	if err := p.Check(); err != nil {
+		return failed("pause "+topic+"/"+name, err)
+	}
+	p.Since = time.Now()
+	if !p.Until.IsZero() && !p.Until.After(p.Since) {
+		p = backend.Pause{}
+	}
+	defer b.store.wake(topic) // members that wait learn of it
+	return b.update(ctx, "pause "+topic+"/"+name, func(t *txn) error { return t.setPause(topic, name, p) })
+}
+
+// Resume implements [backend.Pauser].
+func (b *Backend) Resume(ctx context.Context, topic, name string) error {
+	defer b.store.wake(topic)
+	return b.update(ctx, "resume "+topic+"/"+name, func(t *txn) error { return t.setPause(topic, name, backend.Pause{}) })
+}
+
+// setPause replaces the pause of a group.
+func (t *txn) setPause(topic, name string, p backend.Pause) error {
+	g, err := t.find(topic, name)
+	if err == nil && g.pause != p {
+		g.pause = p
+		g.save()
+	}
+	return err
+}
+
+// Paused implements [backend.Pauser].
+func (b *Backend) Paused(ctx context.Context, topic, name string) (p backend.Pause, err error) {
+	err = b.view(ctx, "ask for the pause of "+topic+"/"+name, func(t *txn) error {
+		g, err := t.find(topic, name)
+		if err == nil {
+			p = g.paused(time.Now())
+		}
+		return err
+	})
+	return p, err
 }

@@ -101,7 +101,7 @@ func (b *Backend) Now(ctx context.Context, _ string) (time.Time, error) {
 func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
 	s := &source{backend: b, config: c, closed: make(chan struct{})}
 	err := b.update(ctx, s.op("attach"), func(t *txn) error {
-		b.store.left(s) // of a transaction that was rolled back
+		b.store.removeMember(s) // of a transaction that was rolled back
 		if c.Lease <= 0 {
 			return fmt.Errorf("%w: a lease of %v", backend.ErrRefused, c.Lease)
 		}
@@ -110,7 +110,7 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source,
 			return err
 		}
 		if _, err := topic.group(c.Group); err != nil {
-			if err := topic.makeGroup(c.Group, t.unique(), traits{ephemeral: c.Ephemeral}, c.Start); err != nil {
+			if err := topic.makeGroup(c.Group, t.unique(), groupAttributes{ephemeral: c.Ephemeral}, c.Start); err != nil {
 				return err
 			}
 		}
@@ -125,10 +125,10 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (backend.Source,
 		return err
 	})
 	if err == nil {
-		err = s.begin()
+		err = s.register()
 	}
 	if err != nil {
-		b.store.left(s)
+		b.store.removeMember(s)
 		return nil, err
 	}
 	b.store.wake(c.Topic) // a replaced member may wait
@@ -147,7 +147,7 @@ func (b *Backend) Close() error {
 	if before {
 		return nil
 	}
-	return failed("close", errors.Join(b.store.reap(), b.store.release()))
+	return failed("close", errors.Join(b.store.deleteExpired(), b.store.release()))
 }
 
 // update runs f in a transaction that may write. f may run twice, so it sets all its results.

@@ -11,7 +11,7 @@
 // The file is a bbolt file with these buckets. Numbers are eight bytes, so keys sort by number.
 //
 //	format/                         its sequence is the version of the file: 1, or 2 with the parts marked so
-//	topics/                         its sequence numbers groups, members, resets and hand-outs
+//	topics/                         its sequence numbers groups, members, resets and deliveries
 //	  TOPIC/                        its sequence is the number of messages in the log;
 //	                                settings → Keep, MaxMessages, MaxBytes, bytes in the log (2)
 //	  TOPIC/log/                    offset → record; its sequence is the last offset
@@ -19,12 +19,12 @@
 //	  TOPIC/marks/                  offset → ID: the entries of once, oldest first
 //	  TOPIC/members/                group, member → instance, incarnation: members with an Instance
 //	  TOPIC/groups/GROUP/           state → identity, last reset, cursor; ephemeral, pause (2)
-//	  TOPIC/groups/GROUP/entries/   offset → attempt, hand-out, due, held
+//	  TOPIC/groups/GROUP/entries/   offset → attempt, delivery, due, held
 //	  TOPIC/groups/GROUP/schedule/  due, offset → nothing: the entries by due moment
 //	used/                           its sequence is the highest offset of all deleted topics
 //
-// The cursor of a group is the lowest offset that was never handed out. An entry is a
-// message that was handed out and is not settled. A topic without settings has no entry of
+// The cursor of a group is the lowest offset that was never delivered. An entry is a
+// message that was delivered and is not settled. A topic without settings has no entry of
 // settings, and the state of most groups ends with the cursor. Every call is in one transaction,
 // so a crash leaves each call done or not begun.
 package bolt

@@ -49,8 +49,8 @@ func peer(t *testing.T, b backend.Backend) backend.Backend {
 // restart closes the file and opens it again, while no transaction runs. With kill, the file then
 // has only the data that it had before it was closed.
 func (s *store) restart(t *testing.T, kill bool) {
-	opening <- struct{}{}
-	defer func() { <-opening }()
+	openLock <- struct{}{}
+	defer func() { <-openLock }()
 	s.open.Lock()
 	defer s.open.Unlock()
 	content, err := os.ReadFile(s.path)

@@ -7,7 +7,7 @@ import (
 
 // An ephemeral is an ephemeral group. All its members are of this process, because one process at
 // a time has the file open. So the signs of their lives are not stored.
-type ephemeral struct {
+type ephemeralGroup struct {
 	topic, name string
 	members     map[*source]struct{}
 }
@@ -16,31 +16,31 @@ type ephemeral struct {
 // [backend.Config].
 const ephemeralLeases = 10
 
-// dead reports whether no member lives.
-func (e *ephemeral) dead(now time.Time) bool {
+// expired reports whether no member lives.
+func (e *ephemeralGroup) expired(now time.Time) bool {
 	for m := range e.members {
-		if m.receiving || now.Sub(m.heard) <= ephemeralLeases*m.config.Lease {
+		if m.receiving || now.Sub(m.lastSeen) <= ephemeralLeases*m.config.Lease {
 			return false
 		}
 	}
 	return true
 }
 
-// enter adds a member to its ephemeral group. Attach calls it in its transaction, so that reap never
+// joinEphemeral adds a member to its ephemeral group. Attach calls it in its transaction, so that reap never
 // sees the group without the member.
-func (s *store) enter(m *source) {
+func (s *store) joinEphemeral(m *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.ephemerals[m.group]
 	if e == nil {
-		e = &ephemeral{topic: m.config.Topic, name: m.config.Group, members: map[*source]struct{}{}}
+		e = &ephemeralGroup{topic: m.config.Topic, name: m.config.Group, members: map[*source]struct{}{}}
 		s.ephemerals[m.group] = e
 	}
-	e.members[m], m.heard = struct{}{}, time.Now()
+	e.members[m], m.lastSeen = struct{}{}, time.Now()
 }
 
-// supersede removes the members of an ephemeral group that m has replaced.
-func (s *store) supersede(m *source) {
+// removeReplaced removes the members of an ephemeral group that m has replaced.
+func (s *store) removeReplaced(m *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.ephemerals[m.group]; e != nil && m.config.Instance != "" {
@@ -50,56 +50,56 @@ func (s *store) supersede(m *source) {
 	}
 }
 
-// hear records that a member of an ephemeral group lives.
-func (s *store) hear(m *source) {
+// touch records that a member of an ephemeral group lives.
+func (s *store) touch(m *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.heard = time.Now()
+	m.lastSeen = time.Now()
 }
 
-// receives records that a member of an ephemeral group begins or ends Receive.
-func (s *store) receives(m *source, now bool) {
+// setReceiving records that a member of an ephemeral group begins or ends Receive.
+func (s *store) setReceiving(m *source, now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.receiving, m.heard = now, time.Now()
+	m.receiving, m.lastSeen = now, time.Now()
 }
 
-// hearAll records that all members of an ephemeral group live. It returns the time until its next call.
-func (s *store) hearAll(group uint64) (next time.Duration) {
+// touchAll records that all members of an ephemeral group live. It returns the time until its next call.
+func (s *store) touchAll(group uint64) (next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next = maintainOften
+	next = maintainInterval
 	if e := s.ephemerals[group]; e != nil {
 		for m := range e.members {
-			m.heard = time.Now()
+			m.lastSeen = time.Now()
 			next = min(next, ephemeralLeases*m.config.Lease/4)
 		}
 	}
-	return max(next, maintainSoon)
+	return max(next, maintainAgain)
 }
 
-// deceased returns the ephemeral groups without a living member, by identity.
-func (s *store) deceased() map[uint64]*ephemeral {
+// expiredGroups returns the ephemeral groups without a living member, by identity.
+func (s *store) expiredGroups() map[uint64]*ephemeralGroup {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found, now := map[uint64]*ephemeral{}, time.Now()
+	found, now := map[uint64]*ephemeralGroup{}, time.Now()
 	for identity, e := range s.ephemerals {
-		if e.dead(now) {
+		if e.expired(now) {
 			found[identity] = e
 		}
 	}
 	return found
 }
 
-// reap deletes the ephemeral groups without a living member. None of their members waits, so there
+// deleteExpired deletes the ephemeral groups without a living member. None of their members waits, so there
 // is none to wake.
-func (s *store) reap() error {
-	found := s.deceased()
+func (s *store) deleteExpired() error {
+	found := s.expiredGroups()
 	if len(found) == 0 {
 		return nil
 	}
-	err := s.writer.write(func(t *txn) error {
-		found = s.deceased() // again, because no Attach runs now
+	err := s.commits.write(func(t *txn) error {
+		found = s.expiredGroups() // again, because no Attach runs now
 		for identity, e := range found {
 			if g, err := t.find(e.topic, e.name); err == nil && g.identity == identity && g.ephemeral {
 				g.deleteGroup(e.name)
@@ -111,13 +111,13 @@ func (s *store) reap() error {
 		return err
 	}
 	for identity, e := range found {
-		s.bury(identity, e)
+		s.forgetEphemeral(identity, e)
 	}
 	return nil
 }
 
-// bury forgets an ephemeral group that was deleted.
-func (s *store) bury(identity uint64, e *ephemeral) {
+// forgetEphemeral forgets an ephemeral group that was deleted.
+func (s *store) forgetEphemeral(identity uint64, e *ephemeralGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ephemerals[identity] == e { // and no later group, after a transaction that was rolled back
@@ -125,12 +125,12 @@ func (s *store) bury(identity uint64, e *ephemeral) {
 	}
 }
 
-// sweep deletes the ephemeral groups that earlier processes have left in the file.
-func (s *store) sweep(t *txn) error {
-	if t.format() < newest {
+// deleteLeftovers deletes the ephemeral groups that earlier processes have left in the file.
+func (s *store) deleteLeftovers(t *txn) error {
+	if t.format() < newestFormat {
 		return nil
 	}
-	names, err := list(t.topics)
+	names, err := bucketNames(t.topics)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (s *store) sweep(t *txn) error {
 		if err != nil {
 			return err
 		}
-		groups, err := list(found.groups)
+		groups, err := bucketNames(found.groups)
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (s *store) sweep(t *txn) error {
 			if err != nil {
 				return err
 			}
-			if g.ephemeral && !s.knows(g.identity) {
+			if g.ephemeral && !s.hasEphemeral(g.identity) {
 				found.deleteGroup(group)
 			}
 		}
@@ -156,8 +156,8 @@ func (s *store) sweep(t *txn) error {
 	return t.err
 }
 
-// knows reports whether a group is an ephemeral group of this process.
-func (s *store) knows(group uint64) bool {
+// hasEphemeral reports whether a group is an ephemeral group of this process.
+func (s *store) hasEphemeral(group uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ephemerals[group] != nil

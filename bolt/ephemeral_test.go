@@ -161,20 +161,20 @@ func TestAFailedAttachLeavesNoGroup(t *testing.T) {
 	require.NoError(t, b.update(t.Context(), "test", func(tx *txn) error {
 		topic, err := tx.topic("orders")
 		require.NoError(t, err)
-		require.NoError(t, topic.makeGroup("g", tx.unique(), traits{ephemeral: true}, ""))
+		require.NoError(t, topic.makeGroup("g", tx.unique(), groupAttributes{ephemeral: true}, ""))
 		g, err := topic.group("g")
 		require.NoError(t, err)
 		late.group, late.member = g.identity, tx.unique()
 		g.join(late)
 		return nil
 	}))
-	b.store.left(late) // as Attach does after a commit with an unknown outcome
+	b.store.removeMember(late) // as Attach does after a commit with an unknown outcome
 	require.ErrorIs(t, b.update(t.Context(), "test", func(tx *txn) error {
 		topic, err := tx.topic("orders")
 		require.NoError(t, err)
-		require.NoError(t, topic.makeGroup("never", tx.unique(), traits{ephemeral: true}, ""))
-		b.store.enter(&source{group: 1 << 40, config: late.config})
-		b.store.left(&source{group: 1 << 40})
+		require.NoError(t, topic.makeGroup("never", tx.unique(), groupAttributes{ephemeral: true}, ""))
+		b.store.joinEphemeral(&source{group: 1 << 40, config: late.config})
+		b.store.removeMember(&source{group: 1 << 40})
 		return boom
 	}), boom)
 	maintain(t, b, "orders", "lasts")

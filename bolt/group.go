@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"github.com/seed41896749/eventbus/backend"
+	"go.etcd.io/bbolt"
 )
 
 // A group is a cursor into the log and its entries. It is valid within its transaction.
@@ -15,10 +14,10 @@ type group struct {
 	path                      string // topic/group
 	bucket, entries, schedule *bbolt.Bucket
 
-	identity uint64 // of no other group, even of this name
-	since    uint64 // hand-outs with lower numbers were before the last ResetGroup, or of a deleted group
-	cursor   uint64 // the lowest offset that was never handed out
-	traits
+	identity      uint64 // of no other group, even of this name
+	firstDelivery uint64 // deliveries with lower numbers were before the last ResetGroup, or of a deleted group
+	cursor        uint64 // the lowest offset that was never delivered
+	groupAttributes
 }
 
 // group returns a group that exists.
@@ -30,13 +29,13 @@ func (t *topic) group(name string) (*group, error) {
 	state := b.Get([]byte("state"))
 	return &group{
 		topic: t, path: t.name + "/" + name, bucket: b, entries: b.Bucket([]byte("entries")), schedule: b.Bucket([]byte("schedule")),
-		identity: number(state, 0), since: number(state, 1), cursor: number(state, 2), traits: decodeTraits(state[3*8:]),
+		identity: numberAt(state, 0), firstDelivery: numberAt(state, 1), cursor: numberAt(state, 2), groupAttributes: decodeAttributes(state[3*8:]),
 	}, nil
 }
 
 // makeGroup makes a group that begins at start.
-func (t *topic) makeGroup(name string, identity uint64, x traits, start backend.Start) error {
-	cursor, err := t.begin(start)
+func (t *topic) makeGroup(name string, identity uint64, x groupAttributes, start backend.Start) error {
+	cursor, err := t.resolveStart(start)
 	if err != nil {
 		return err
 	}
@@ -44,14 +43,14 @@ func (t *topic) makeGroup(name string, identity uint64, x traits, start backend.
 	if err != nil {
 		return err
 	}
-	g := &group{topic: t, bucket: b, identity: identity, since: t.unique(), cursor: cursor, traits: x}
+	g := &group{topic: t, bucket: b, identity: identity, firstDelivery: t.unique(), cursor: cursor, groupAttributes: x}
 	g.save()
 	return nil
 }
 
 // save stores the state of the group.
 func (g *group) save() {
-	state := pack(g.identity, g.since, g.cursor)
+	state := pack(g.identity, g.firstDelivery, g.cursor)
 	if traits := g.encode(); traits != nil {
 		g.upgrade()
 		state = append(state, traits...)
@@ -66,22 +65,22 @@ func (t *topic) deleteGroup(name string) {
 		g.removeAllMembers()
 		err = t.groups.DeleteBucket([]byte(name))
 	}
-	t.note(err)
+	t.wroteOrFailed(err)
 }
 
-// An entry is a message that was handed out and is not settled.
+// An entry is a message that was delivered and is not settled.
 type entry struct {
-	offset  uint64
-	attempt uint64 // hand-outs that count
-	handout uint64 // number of the last hand-out; 0: there is no such entry
-	due     uint64 // moment from which it is due; 0: it is due
-	held    uint64 // by the member with this number; 0: by none. Files of earlier versions have 1 for any member
+	offset   uint64
+	attempt  uint64 // deliveries that count
+	delivery uint64 // number of the last delivery; 0: there is no such entry
+	due      uint64 // moment from which it is due; 0: it is due
+	held     uint64 // by the member with this number; 0: by none. Files of earlier versions have 1 for any member
 }
 
 func (g *group) entry(offset uint64) entry {
 	e := entry{offset: offset}
 	if v := g.entries.Get(pack(offset)); v != nil {
-		e.attempt, e.handout, e.due, e.held = number(v, 0), number(v, 1), number(v, 2), number(v, 3)
+		e.attempt, e.delivery, e.due, e.held = numberAt(v, 0), numberAt(v, 1), numberAt(v, 2), numberAt(v, 3)
 	}
 	return e
 }
@@ -90,7 +89,7 @@ func (g *group) entry(offset uint64) entry {
 func (g *group) postpone(e entry, due uint64) {
 	g.remove(g.schedule, pack(g.entry(e.offset).due, e.offset))
 	g.put(g.schedule, pack(due, e.offset), nil)
-	g.put(g.entries, pack(e.offset), pack(e.attempt, e.handout, due, e.held))
+	g.put(g.entries, pack(e.offset), pack(e.attempt, e.delivery, due, e.held))
 }
 
 // settle removes e for good.
@@ -104,23 +103,23 @@ func (g *group) settle(e entry) {
 func (g *group) expire(now time.Time) {
 	var passed []uint64
 	c := g.schedule.Cursor()
-	for k, _ := c.Seek(pack(1)); k != nil && number(k, 0) <= moment(now); k, _ = c.Next() {
-		passed = append(passed, number(k, 1))
+	for k, _ := c.Seek(pack(1)); k != nil && numberAt(k, 0) <= micros(now); k, _ = c.Next() {
+		passed = append(passed, numberAt(k, 1))
 	}
 	for _, offset := range passed {
 		g.postpone(g.entry(offset), 0)
 	}
 }
 
-// take hands out up to limit messages to s for a lease. It takes the due messages with the
+// take delivers up to limit messages to s for a lease. It takes the due messages with the
 // lowest offsets. Every entry is below the cursor, so a redelivered message goes before a
 // new one.
 func (g *group) take(limit int, maxBytes int64, now time.Time, s *source) (ds []backend.Delivery) {
 	g.expire(now)
 	var offsets []uint64
 	c := g.schedule.Cursor()
-	for k, _ := c.First(); k != nil && number(k, 0) == 0 && len(offsets) < limit; k, _ = c.Next() {
-		offsets = append(offsets, number(k, 1))
+	for k, _ := c.First(); k != nil && numberAt(k, 0) == 0 && len(offsets) < limit; k, _ = c.Next() {
+		offsets = append(offsets, numberAt(k, 1))
 	}
 	for offset := g.cursor; offset < g.end() && len(offsets) < limit; offset++ {
 		offsets = append(offsets, offset)
@@ -131,10 +130,10 @@ func (g *group) take(limit int, maxBytes int64, now time.Time, s *source) (ds []
 			break // m stays due
 		}
 		e := g.entry(offset)
-		again := e.handout != 0
-		e.attempt, e.handout, e.held = e.attempt+1, g.unique(), s.member
-		g.postpone(e, after(now, s.config.Lease))
-		ds = append(ds, backend.Delivery{Message: m, Err: err, Attempt: int(e.attempt), Redelivered: again, Token: receipt{g.path, offset, e.handout}})
+		again := e.delivery != 0
+		e.attempt, e.delivery, e.held = e.attempt+1, g.unique(), s.member
+		g.postpone(e, microsAfter(now, s.config.Lease))
+		ds = append(ds, backend.Delivery{Message: m, Err: err, Attempt: int(e.attempt), Redelivered: again, Token: receipt{g.path, offset, e.delivery}})
 		g.cursor = max(g.cursor, offset+1)
 	}
 	if len(ds) > 0 {
@@ -149,24 +148,24 @@ func (g *group) wait(now time.Time) time.Duration {
 	if k == nil {
 		return time.Hour
 	}
-	return time.UnixMicro(int64(number(k, 0))).Sub(now)
+	return time.UnixMicro(int64(numberAt(k, 0))).Sub(now)
 }
 
 // A receipt is the Token of a delivery.
 type receipt struct {
-	path            string // topic/group
-	offset, handout uint64
+	path             string // topic/group
+	offset, delivery uint64
 }
 
 // claim returns the entry of d, or the zero entry if the message is settled. If fenced is
-// set, d must be the last hand-out and its member must hold the message.
+// set, d must be the last delivery and its member must hold the message.
 func (g *group) claim(d *backend.Delivery, fenced bool) (entry, error) {
 	r, ok := d.Token.(receipt)
 	if !ok || r.path != g.path {
 		return entry{}, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
 	e := g.entry(r.offset)
-	if r.handout < g.since || fenced && (e.held == 0 || e.handout != r.handout) {
+	if r.delivery < g.firstDelivery || fenced && (e.held == 0 || e.delivery != r.delivery) {
 		return entry{}, backend.ErrLeaseLost
 	}
 	return e, nil
@@ -175,7 +174,50 @@ func (g *group) claim(d *backend.Delivery, fenced bool) (entry, error) {
 // floor is the lowest offset that is not settled.
 func (g *group) floor() uint64 {
 	if k, _ := g.entries.Cursor().First(); k != nil {
-		return number(k, 0)
+		return numberAt(k, 0)
 	}
 	return g.cursor
+}
+
+// groupAttributes are facts of a group that ResetGroup does not change. Most groups have none, and then
+// store none.
+type groupAttributes struct {
+	ephemeral bool
+	pause     backend.Pause // may be over
+}
+
+func (x *groupAttributes) encode() []byte {
+	if !x.ephemeral && x.pause.Since.IsZero() {
+		return nil
+	}
+	kind, since, until := uint64(0), x.pause.Since, x.pause.Until
+	if x.ephemeral {
+		kind = 1
+	}
+	b := pack(kind, uint64(since.Unix()), uint64(since.Nanosecond()), uint64(until.Unix()), uint64(until.Nanosecond()))
+	return appendText(appendText(b, x.pause.By), x.pause.Why)
+}
+
+func decodeAttributes(b []byte) (x groupAttributes) {
+	if len(b) == 0 {
+		return x
+	}
+	date := func(i int) (at time.Time) {
+		if t := time.Unix(int64(numberAt(b, i)), int64(numberAt(b, i+1))); !t.IsZero() {
+			at = t
+		}
+		return at
+	}
+	x.ephemeral, x.pause.Since, x.pause.Until = numberAt(b, 0) == 1, date(1), date(3)
+	texts := textReader{rest: b[5*8:]}
+	x.pause.By, x.pause.Why = string(texts.text()), string(texts.text())
+	return x
+}
+
+// paused returns the present pause, or the zero Pause.
+func (x *groupAttributes) paused(now time.Time) backend.Pause {
+	if until := x.pause.Until; x.pause.Since.IsZero() || !until.IsZero() && !now.Before(until) {
+		return backend.Pause{}
+	}
+	return x.pause
 }

@@ -11,7 +11,7 @@ import (
 // missing was replaced.
 func (g *group) join(s *source) {
 	if g.ephemeral {
-		s.backend.store.enter(s)
+		s.backend.store.joinEphemeral(s)
 	}
 	if s.config.Instance == "" {
 		return
@@ -29,7 +29,7 @@ func (g *group) join(s *source) {
 	g.release(earlier)
 	g.removeMembers(earlier)
 	g.put(members, pack(g.identity, s.member), []byte(s.config.Instance+" "+s.config.Incarnation))
-	s.backend.store.joined(s.member)
+	s.backend.store.addLive(s.member)
 }
 
 // release makes all messages due that the given members hold.
@@ -40,7 +40,7 @@ func (g *group) release(members map[uint64]bool) {
 	var held []entry
 	c := g.entries.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
-		if e := g.entry(number(k, 0)); members[e.held] {
+		if e := g.entry(numberAt(k, 0)); members[e.held] {
 			held = append(held, e)
 		}
 	}
@@ -61,20 +61,20 @@ func (g *group) eachMember(f func(member uint64, instance, incarnation string)) 
 		return
 	}
 	c := members.Cursor()
-	for k, v := c.Seek(pack(g.identity)); k != nil && number(k, 0) == g.identity; k, v = c.Next() {
+	for k, v := c.Seek(pack(g.identity)); k != nil && numberAt(k, 0) == g.identity; k, v = c.Next() {
 		instance, incarnation, _ := strings.Cut(string(v), " ")
-		f(number(k, 1), instance, incarnation)
+		f(numberAt(k, 1), instance, incarnation)
 	}
 }
 
-// has reports whether the record of a member with an Instance exists.
-func (g *group) has(member uint64) bool {
+// hasMember reports whether the record of a member with an Instance exists.
+func (g *group) hasMember(member uint64) bool {
 	members := g.members()
 	return members != nil && members.Get(pack(g.identity, member)) != nil
 }
 
-// forgetMembers removes the record of each member that has ended and holds nothing.
-func (g *group) forgetMembers(alive func(member uint64) bool) {
+// removeEndedMembers removes the record of each member that has ended and holds nothing.
+func (g *group) removeEndedMembers(alive func(member uint64) bool) {
 	ended := map[uint64]bool{}
 	g.eachMember(func(member uint64, _, _ string) {
 		if !alive(member) {
@@ -86,7 +86,7 @@ func (g *group) forgetMembers(alive func(member uint64) bool) {
 	}
 	c := g.entries.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
-		delete(ended, g.entry(number(k, 0)).held)
+		delete(ended, g.entry(numberAt(k, 0)).held)
 	}
 	g.removeMembers(ended)
 }
@@ -104,15 +104,15 @@ func (g *group) removeMembers(members map[uint64]bool) {
 	}
 }
 
-// joined records that a member with an Instance is of this process.
-func (s *store) joined(member uint64) {
+// addLive records that a member with an Instance is of this process.
+func (s *store) addLive(member uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live[member] = true
 }
 
-// left records that a member has ended.
-func (s *store) left(m *source) {
+// removeMember records that a member has ended.
+func (s *store) removeMember(m *source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.live, m.member)
@@ -121,8 +121,8 @@ func (s *store) left(m *source) {
 	}
 }
 
-// alive reports whether a member with an Instance is of this process and has not ended.
-func (s *store) alive(member uint64) bool {
+// isLive reports whether a member with an Instance is of this process and has not ended.
+func (s *store) isLive(member uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live[member]

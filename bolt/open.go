@@ -10,10 +10,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed41896749/eventbus/backend"
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
-
-	"github.com/seed41896749/eventbus/backend"
 )
 
 // Open opens the file at path, and makes it if there is none. Its folder must exist. Backends
@@ -28,17 +27,17 @@ func Open(ctx context.Context, path string, o Options) (*Backend, error) {
 		return nil, failed("open", unavailable(err))
 	}
 	select {
-	case opening <- struct{}{}:
-		defer func() { <-opening }()
+	case openLock <- struct{}{}:
+		defer func() { <-openLock }()
 	case <-ctx.Done():
 		return nil, failed("open", unavailable(ctx.Err()))
 	}
-	s := shared(path)
+	s := findOpen(path)
 	if s == nil {
-		if s, err = openStore(path, timeout(ctx)); err != nil {
+		if s, err = openStore(path, lockTimeout(ctx)); err != nil {
 			return nil, failed("open", err)
 		}
-		stores = append(stores, s)
+		openStores = append(openStores, s)
 	}
 	s.users++
 	return newBackend(s, o), nil
@@ -48,36 +47,36 @@ func Open(ctx context.Context, path string, o Options) (*Backend, error) {
 // process: a second store on the file would wait for the first one. Only the holder of opening,
 // a lock that contexts can bound, uses stores and the users of a store.
 var (
-	opening = make(chan struct{}, 1)
-	stores  []*store
+	openLock   = make(chan struct{}, 1)
+	openStores []*store
 )
 
-// shared returns the open store of the file at path, or nil. The file may have several paths.
-func shared(path string) *store {
+// findOpen returns the open store of the file at path, or nil. The file may have several paths.
+func findOpen(path string) *store {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil
 	}
-	i := slices.IndexFunc(stores, func(s *store) bool { return os.SameFile(s.info, info) })
+	i := slices.IndexFunc(openStores, func(s *store) bool { return os.SameFile(s.info, info) })
 	if i < 0 {
 		return nil
 	}
-	return stores[i]
+	return openStores[i]
 }
 
 // release ends the use of s by one backend. The last one closes the file.
 func (s *store) release() error {
-	opening <- struct{}{}
-	defer func() { <-opening }()
+	openLock <- struct{}{}
+	defer func() { <-openLock }()
 	if s.users--; s.users > 0 {
 		return nil
 	}
-	stores = slices.DeleteFunc(stores, func(other *store) bool { return other == s })
+	openStores = slices.DeleteFunc(openStores, func(other *store) bool { return other == s })
 	return s.close()
 }
 
-// timeout returns how long to wait for another process.
-func timeout(ctx context.Context) time.Duration {
+// lockTimeout returns how long to wait for another process.
+func lockTimeout(ctx context.Context) time.Duration {
 	const most, least = time.Second, time.Millisecond // zero would mean without end
 	if deadline, ok := ctx.Deadline(); ok {
 		return max(least, min(most, time.Until(deadline)))
@@ -87,9 +86,9 @@ func timeout(ctx context.Context) time.Duration {
 
 // openStore opens a file that no store of this process has open.
 func openStore(path string, wait time.Duration) (*store, error) {
-	s := &store{path: path, changed: map[string]chan struct{}{}, members: map[uint64]int64{}, live: map[uint64]bool{}, ephemerals: map[uint64]*ephemeral{}}
-	err := guarded(func() error { return s.openFile(wait) }, func(why any) error {
-		return errors.Join(damaged(path, why), abandon(s.file))
+	s := &store{path: path, changed: map[string]chan struct{}{}, members: map[uint64]int64{}, live: map[uint64]bool{}, ephemerals: map[uint64]*ephemeralGroup{}}
+	err := recoverFault(func() error { return s.openFile(wait) }, func(why any) error {
+		return errors.Join(damageError(path, why), unlockAndClose(s.file))
 	})
 	if err != nil {
 		return nil, err
@@ -108,25 +107,25 @@ func (s *store) openFile(wait time.Duration) (err error) {
 		},
 	})
 	if err != nil {
-		return unusable(s.path, err)
+		return openError(s.path, err)
 	}
 	if s.info, err = s.file.Stat(); err != nil {
 		return errors.Join(unavailable(err), s.db.Close())
 	}
 	err = s.db.Update(func(tx *bbolt.Tx) error {
-		if err := prepare(tx, s.path, s.info.Size()); err != nil {
+		if err := checkFormat(tx, s.path, s.info.Size()); err != nil {
 			return err
 		}
-		return s.sweep(newTxn(tx, nil))
+		return s.deleteLeftovers(newTxn(tx, nil))
 	})
 	if err != nil {
-		return errors.Join(classed(err), s.db.Close())
+		return errors.Join(withClass(err), s.db.Close())
 	}
 	return nil
 }
 
-// unusable explains an error of bbolt's Open.
-func unusable(path string, err error) error {
+// openError explains an error of bbolt's Open.
+func openError(path string, err error) error {
 	e := &FileError{Path: path, Err: backend.ErrRefused}
 	info, missing := os.Stat(filepath.Dir(path))
 	switch {
@@ -148,3 +147,51 @@ func unusable(path string, err error) error {
 	}
 	return e
 }
+
+// The versions of the buckets that this package reads and writes. A file without a version has
+// oldest. A file gets newest with its first setting of a topic, pause or ephemeral group, because
+// earlier programs break their promises: they remove kept messages, for example. Other files stay at
+// oldest, so that earlier programs can read them.
+const (
+	oldestFormat = 1
+	newestFormat = 2
+)
+
+// checkFormat checks that a file of size bytes is whole and of this package. It then makes the buckets
+// that are missing.
+func checkFormat(tx *bbolt.Tx, path string, size int64) error {
+	refused := func(reason string, args ...any) error {
+		return &FileError{Path: path, Err: backend.ErrRefused, Reason: fmt.Sprintf(reason, args...)}
+	}
+	if tx.Size() > size {
+		return damageError(path, fmt.Sprintf("%d bytes of %d are missing", tx.Size()-size, tx.Size()))
+	}
+	root, _ := tx.Cursor().First()
+	if root != nil && tx.Bucket([]byte("topics")) == nil {
+		return refused("is a bbolt file of another program: name another file")
+	}
+	if b := tx.Bucket([]byte("format")); b != nil && (b.Sequence() < oldestFormat || b.Sequence() > newestFormat) {
+		return refused("has format %d, and this program knows formats %d to %d: use the version of the program that has written the file",
+			b.Sequence(), oldestFormat, newestFormat)
+	}
+	for _, name := range []string{"topics", "used"} {
+		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+			return err
+		}
+	}
+	b, err := tx.CreateBucketIfNotExists([]byte("format"))
+	if err == nil && b.Sequence() < oldestFormat {
+		err = b.SetSequence(oldestFormat)
+	}
+	return err
+}
+
+// upgrade gives the file the newest format.
+func (t *txn) upgrade() {
+	if t.format() < newestFormat {
+		t.wroteOrFailed(t.Bucket([]byte("format")).SetSequence(newestFormat))
+	}
+}
+
+// format returns the version of the file.
+func (t *txn) format() uint64 { return t.Bucket([]byte("format")).Sequence() }

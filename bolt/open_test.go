@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"go.etcd.io/bbolt"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 )
 
 // refusal opens a file that cannot be used, and returns its error.
@@ -57,7 +56,7 @@ func TestOneProcessSharesAFile(t *testing.T) {
 	require.NoError(t, second.Ping(t.Context()))
 	require.NoError(t, second.Close())
 	require.ErrorIs(t, second.Ping(t.Context()), backend.ErrClosed)
-	require.Empty(t, stores)
+	require.Empty(t, openStores)
 }
 
 // Many opens and closes at a time never find the file locked by their own process.
@@ -210,4 +209,44 @@ func TestDamage(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 	open(t, path, Options{})
+}
+
+// A file keeps the format that earlier programs read, until it has data that they would not obey.
+func TestTheFormatGrowsWhenItMust(t *testing.T) {
+	for name, row := range map[string]struct {
+		use  func(t *testing.T, b *Backend) error
+		want uint64
+	}{
+		"plain": {func(t *testing.T, b *Backend) error {
+			settleAll(t, attach(t, b, backend.Config{Group: "g"}))
+			_, err := b.Declare(t.Context(), "orders", backend.Declaration{Replace: true})
+			require.NoError(t, err)
+			require.NoError(t, b.ResetGroup(t.Context(), "orders", "g", ""))
+			return b.Resume(t.Context(), "orders", "g")
+		}, oldestFormat},
+		"settings": {func(t *testing.T, b *Backend) error {
+			_, err := b.Declare(t.Context(), "orders", backend.Declaration{Settings: backend.TopicSettings{MaxMessages: 1}})
+			return err
+		}, newestFormat},
+		"pause": {func(t *testing.T, b *Backend) error {
+			attach(t, b, backend.Config{Group: "g"})
+			return b.Pause(t.Context(), "orders", "g", backend.Pause{})
+		}, newestFormat},
+		"ephemeral": {func(t *testing.T, b *Backend) error {
+			return attach(t, b, backend.Config{Group: "g", Ephemeral: true}).Close()
+		}, newestFormat},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := newFile(t)
+			b := open(t, path, Options{})
+			require.NoError(t, b.Publish(t.Context(), numbered("", 2, 0)))
+			require.NoError(t, row.use(t, b))
+			require.NoError(t, b.Close())
+			b = open(t, path, Options{})
+			require.NoError(t, b.view(t.Context(), "test", func(tx *txn) error {
+				require.Equal(t, row.want, tx.format())
+				return nil
+			}))
+		})
+	}
 }

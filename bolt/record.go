@@ -36,7 +36,7 @@ func decode(b []byte) (m backend.Message, stored time.Time, err error) {
 		return m, stored, errUnreadable
 	}
 	stored = time.UnixMicro(int64(storedAt(b)))
-	r := reader{rest: b[8:]}
+	r := textReader{rest: b[8:]}
 	m.ID, m.Key, m.Payload = string(r.text()), string(r.text()), append([]byte{}, r.text()...)
 	for len(r.rest) > 0 && !r.short {
 		m.Headers = append(m.Headers, backend.Header{Name: string(r.text()), Value: string(r.text())})
@@ -52,24 +52,24 @@ func storedAt(b []byte) uint64 {
 	if len(b) < 8 {
 		return 0
 	}
-	return number(b, 0)
+	return numberAt(b, 0)
 }
 
 // size returns Message.Size of the message of a record.
 func size(b []byte) (n int) {
-	for r := (reader{rest: b[min(8, len(b)):]}); len(r.rest) > 0 && !r.short; {
+	for r := (textReader{rest: b[min(8, len(b)):]}); len(r.rest) > 0 && !r.short; {
 		n += len(r.text())
 	}
 	return n
 }
 
 // A reader reads texts, and notes if one is not there as a whole.
-type reader struct {
+type textReader struct {
 	rest  []byte
 	short bool
 }
 
-func (r *reader) text() []byte {
+func (r *textReader) text() []byte {
 	length, n := binary.Uvarint(r.rest)
 	if n <= 0 || length > uint64(len(r.rest)-n) {
 		r.short = true

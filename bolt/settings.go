@@ -21,8 +21,8 @@ func (s settings) encode() []byte {
 
 func decodeSettings(b []byte) (s settings) {
 	if b != nil {
-		s.Keep, s.MaxMessages, s.MaxBytes = time.Duration(number(b, 0)), int64(number(b, 1)), int64(number(b, 2))
-		s.bytes = int64(number(b, 3))
+		s.Keep, s.MaxMessages, s.MaxBytes = time.Duration(numberAt(b, 0)), int64(numberAt(b, 1)), int64(numberAt(b, 2))
+		s.bytes = int64(numberAt(b, 3))
 	}
 	return s
 }
@@ -38,7 +38,7 @@ func (b *Backend) Declare(ctx context.Context, name string, d backend.Declaratio
 			return err
 		}
 		if d.Replace || topic.settings.TopicSettings == (backend.TopicSettings{}) {
-			topic.set(d.Settings)
+			topic.applySettings(d.Settings)
 		}
 		s = topic.settings.TopicSettings
 		return nil
@@ -49,8 +49,8 @@ func (b *Backend) Declare(ctx context.Context, name string, d backend.Declaratio
 	return s, nil
 }
 
-// set stores the settings of the topic.
-func (t *topic) set(s backend.TopicSettings) {
+// applySettings stores the settings of the topic.
+func (t *topic) applySettings(s backend.TopicSettings) {
 	old := t.settings
 	if s == old.TopicSettings {
 		return
@@ -64,7 +64,7 @@ func (t *topic) set(s backend.TopicSettings) {
 	case s.MaxBytes == 0:
 		t.settings.bytes = 0
 	case old.MaxBytes == 0:
-		t.note(t.log.ForEach(func(_, body []byte) error {
+		t.wroteOrFailed(t.log.ForEach(func(_, body []byte) error {
 			t.settings.bytes += int64(size(body))
 			return nil
 		}))
@@ -73,17 +73,17 @@ func (t *topic) set(s backend.TopicSettings) {
 	t.put(t.root, []byte("settings"), t.settings.encode())
 }
 
-// grow adds n to the bytes of the topic, if they are counted.
-func (t *topic) grow(n int64) {
+// addBytes adds n to the bytes of the topic, if they are counted.
+func (t *topic) addBytes(n int64) {
 	if t.settings.MaxBytes > 0 {
 		t.settings.bytes += n
 		t.put(t.root, []byte("settings"), t.settings.encode())
 	}
 }
 
-// full returns ErrFull if a message of size bytes would exceed a bound of the topic. The backend
+// checkFull returns ErrFull if a message of size bytes would exceed a bound of the topic. The backend
 // bounds each topic to most messages.
-func (t *topic) full(size, most int) error {
+func (t *topic) checkFull(size, most int) error {
 	if n := t.settings.MaxMessages; n > 0 {
 		most = int(min(n, int64(most)))
 	}
@@ -96,15 +96,15 @@ func (t *topic) full(size, most int) error {
 	return nil
 }
 
-// mostEvicted bounds how many messages one call of Publish removes. It is the number of the smallest
+// maxEvicted bounds how many messages one call of Publish removes. It is the number of the smallest
 // usual messages that make room for the largest message.
-const mostEvicted = 1 << 16
+const maxEvicted = 1 << 16
 
-// admit makes room for a message of size bytes: it removes messages that every group has settled, the
+// makeRoom makes room for a message of size bytes: it removes messages that every group has settled, the
 // oldest first. If that is not enough, it returns ErrFull.
-func (t *topic) admit(size, most int) error {
+func (t *topic) makeRoom(size, most int) error {
 	for {
-		err := t.full(size, most)
+		err := t.checkFull(size, most)
 		if err == nil {
 			return nil
 		}
@@ -135,11 +135,11 @@ func (t *topic) evict() (bool, error) {
 	}
 	e := t.eviction
 	k, _ := t.log.Cursor().Seek(pack(e.next))
-	if k == nil || number(k, 0) >= e.floor || e.count == mostEvicted {
+	if k == nil || numberAt(k, 0) >= e.floor || e.count == maxEvicted {
 		return false, nil
 	}
-	e.next = number(k, 0) + 1
+	e.next = numberAt(k, 0) + 1
 	e.count++
-	t.drop(e.next - 1)
+	t.removeAt(e.next - 1)
 	return true, nil
 }

@@ -200,7 +200,7 @@ func TestRoomIsMadeStepByStep(t *testing.T) {
 	const extra = 1000
 	b := open(t, newFile(t), Options{})
 	b.store.db.NoSync = true
-	require.NoError(t, b.Publish(t.Context(), numbered("", mostEvicted+extra, 0)))
+	require.NoError(t, b.Publish(t.Context(), numbered("", maxEvicted+extra, 0)))
 	s := attach(t, b, backend.Config{Group: "g"})
 	settleAll(t, s)
 	one := backend.TopicSettings{MaxMessages: 1}

@@ -17,7 +17,7 @@ type source struct {
 	closed  chan struct{} // closed by end
 	failed  bool          // the last Receive returned an error; only Receive uses it
 
-	heard     time.Time // when an ephemeral group was last told of this member; guarded by the lock of the store
+	lastSeen  time.Time // when an ephemeral group was last told of this member; guarded by the lock of the store
 	receiving bool      // guarded likewise
 }
 
@@ -27,8 +27,8 @@ var (
 	_ backend.Extender = (*source)(nil)
 )
 
-// begin makes s a source of its backend, unless the backend was closed meanwhile.
-func (s *source) begin() error {
+// register makes s a source of its backend, unless the backend was closed meanwhile.
+func (s *source) register() error {
 	b := s.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,7 +37,7 @@ func (s *source) begin() error {
 	}
 	b.sources[s] = struct{}{}
 	b.store.count(s.group, 1)
-	b.store.supersede(s)
+	b.store.removeReplaced(s)
 	return nil
 }
 
@@ -48,8 +48,8 @@ func (s *source) op(verb string) string { return verb + " " + s.config.Topic + "
 // its topic, and when the next entry is due.
 func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	if s.config.Ephemeral {
-		s.backend.store.receives(s, true)
-		defer s.backend.store.receives(s, false)
+		s.backend.store.setReceiving(s, true)
+		defer s.backend.store.setReceiving(s, false)
 	}
 	for {
 		changed := s.backend.store.whenChanged(s.config.Topic) // before the look, so no wake is missed
@@ -70,7 +70,7 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 	}
 }
 
-// take hands out due messages. If there are none, it returns how long to wait. A context
+// take delivers due messages. If there are none, it returns how long to wait. A context
 // that is done is not a failure of the store, so the transaction does not see it.
 func (s *source) take(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, wait time.Duration, err error) {
 	if maxBytes <= 0 {
@@ -81,7 +81,7 @@ func (s *source) take(ctx context.Context, limit int, maxBytes int64) (ds []back
 		now := time.Now()
 		ds, refusal = nil, nil
 		switch {
-		case s.config.Instance != "" && !g.has(s.member):
+		case s.config.Instance != "" && !g.hasMember(s.member):
 			refusal = backend.ErrReplaced
 		case ctx.Err() != nil || limit <= 0: // it takes none
 		case !g.paused(now).Since.IsZero():
@@ -102,9 +102,9 @@ func (s *source) take(ctx context.Context, limit int, maxBytes int64) (ds []back
 
 // Ack implements [backend.Source]. With ConfirmAcks it is fenced.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
-	return s.each(ctx, "ack", len(ds), func(g *group, i int) error {
+	return s.forEach(ctx, "ack", len(ds), func(g *group, i int) error {
 		e, err := g.claim(ds[i], s.config.ConfirmAcks)
-		if err == nil && e.handout > 0 {
+		if err == nil && e.delivery > 0 {
 			g.settle(e)
 		}
 		return err
@@ -115,12 +115,12 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 // other member has received the message.
 func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	if s.config.Ephemeral {
-		s.backend.store.hear(s)
+		s.backend.store.touch(s)
 	}
-	return s.each(ctx, "extend", len(ds), func(g *group, i int) error {
+	return s.forEach(ctx, "extend", len(ds), func(g *group, i int) error {
 		e, err := g.claim(ds[i], true)
 		if err == nil {
-			g.postpone(e, after(time.Now(), s.config.Lease))
+			g.postpone(e, microsAfter(time.Now(), s.config.Lease))
 		}
 		return err
 	})
@@ -128,7 +128,7 @@ func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
-	err := s.each(ctx, "delay", len(ds), func(g *group, i int) error {
+	err := s.forEach(ctx, "delay", len(ds), func(g *group, i int) error {
 		e, err := g.claim(&ds[i].Delivery, true)
 		if err != nil {
 			return err
@@ -137,15 +137,15 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 			e.attempt--
 		}
 		e.held = 0
-		g.postpone(e, after(time.Now(), ds[i].For))
+		g.postpone(e, microsAfter(time.Now(), ds[i].For))
 		return nil
 	})
 	s.backend.store.wake(s.config.Topic)
 	return err
 }
 
-// each calls f for each of n deliveries, in one transaction.
-func (s *source) each(ctx context.Context, verb string, n int, f func(g *group, i int) error) error {
+// forEach calls f for each of n deliveries, in one transaction.
+func (s *source) forEach(ctx context.Context, verb string, n int, f func(g *group, i int) error) error {
 	errs := make([]error, n)
 	err := s.update(ctx, verb, func(g *group) {
 		for i := range n {
@@ -189,7 +189,7 @@ func (s *source) Close() error {
 	}
 	s.backend.mu.Unlock()
 	if open && s.config.Ephemeral {
-		return failed(s.op("close"), s.backend.store.reap())
+		return failed(s.op("close"), s.backend.store.deleteExpired())
 	}
 	return nil
 }
@@ -198,6 +198,6 @@ func (s *source) Close() error {
 func (s *source) end() {
 	delete(s.backend.sources, s)
 	s.backend.store.count(s.group, -1)
-	s.backend.store.left(s)
+	s.backend.store.removeMember(s)
 	close(s.closed)
 }

@@ -1,25 +1,21 @@
 package bolt
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
 
-	"go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
-
 	"github.com/seed41896749/eventbus/backend"
+	"go.etcd.io/bbolt"
 )
 
 // A store is one open file. The backends of this process share it.
 type store struct {
-	path   string // absolute
-	users  int    // the backends on it; only the holder of opening uses it
-	writer writer
+	path    string // absolute
+	users   int    // the backends on it; only the holder of opening uses it
+	commits groupCommit
 
 	open sync.RWMutex // guards db, file and info; each transaction holds it for reading
 	db   *bbolt.DB
@@ -33,7 +29,7 @@ type store struct {
 	members map[uint64]int64         // by identity of the group
 	live    map[uint64]bool          // the members of this process that have an Instance
 
-	ephemerals map[uint64]*ephemeral // by identity; each ephemeral group of the file
+	ephemerals map[uint64]*ephemeralGroup // by identity; each ephemeral group of the file
 }
 
 // close waits for running transactions, then closes the file.
@@ -41,7 +37,7 @@ func (s *store) close() error {
 	s.open.Lock()
 	defer s.open.Unlock()
 	if s.damage.Load() != nil {
-		return abandon(s.file) // the damage may have interrupted bbolt while it held a lock
+		return unlockAndClose(s.file) // the damage may have interrupted bbolt while it held a lock
 	}
 	return s.db.Close()
 }
@@ -52,7 +48,7 @@ func (s *store) update(ctx context.Context, f func(*txn) error) error {
 	if err := ctx.Err(); err != nil {
 		return unavailable(err)
 	}
-	return s.writer.write(f, s.commit)
+	return s.commits.write(f, s.commit)
 }
 
 // view runs f in a transaction that only reads.
@@ -65,85 +61,15 @@ func (s *store) view(ctx context.Context, f func(*txn) error) error {
 	return s.guard(func() error {
 		tx, err := s.db.Begin(false)
 		if err != nil {
-			return unopened(err)
+			return beginError(err)
 		}
 		defer tx.Rollback() //nolint:errcheck // it was only read
-		return classed(f(newTxn(tx, nil)))
+		return withClass(f(newTxn(tx, nil)))
 	})
-}
-
-// commit runs the calls in one transaction. After a call that has failed and written, commit
-// begins again without that call, because a transaction cannot undo a part of its writes.
-func (s *store) commit(calls []*call) {
-	s.open.RLock()
-	defer s.open.RUnlock()
-	for {
-		bad := -1
-		err := s.guard(func() (err error) {
-			bad, err = s.try(calls)
-			return err
-		})
-		if bad < 0 {
-			for _, c := range calls {
-				if c.err == nil {
-					c.err = err
-				}
-			}
-			return
-		}
-		calls = append(calls[:bad:bad], calls[bad+1:]...)
-	}
-}
-
-// try runs the calls in one transaction, and returns an error that concerns all of them. If a
-// call has failed and written, try returns its index, and the transaction had no effect.
-func (s *store) try(calls []*call) (bad int, err error) {
-	tx, err := s.db.Begin(true)
-	if err != nil {
-		return -1, unopened(err)
-	}
-	defer func() {
-		if s.damage.Load() == nil { // a commit that was interrupted cannot be rolled back
-			_ = tx.Rollback() // after a commit there is nothing to roll back
-		}
-	}()
-	var r room
-	wrote := false
-	for i, c := range calls {
-		t := newTxn(tx, &r)
-		if c.err = classed(cmp.Or(c.run(t), t.err)); c.err != nil && t.wrote {
-			return i, nil
-		}
-		wrote = wrote || t.wrote
-	}
-	if !wrote {
-		return -1, nil
-	}
-	if err := s.guard(tx.Commit); err != nil {
-		return -1, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
-	}
-	return -1, nil
-}
-
-// classed gives err a class if it has none: the call certainly had no effect.
-func classed(err error) error {
-	if err == nil || backend.Class(err) != nil {
-		return err
-	}
-	return unavailable(err)
 }
 
 // unavailable says that a call certainly had no effect.
 func unavailable(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnavailable, err) }
-
-// unopened returns the error of a transaction that has not begun. The last backend on a store
-// closes it, so the backend of the call is closed.
-func unopened(err error) error {
-	if errors.Is(err, bbolterrors.ErrDatabaseNotOpen) {
-		return backend.ErrClosed
-	}
-	return unavailable(err)
-}
 
 // whenChanged returns a channel that is closed at the next wake of topic.
 func (s *store) whenChanged(topic string) <-chan struct{} {

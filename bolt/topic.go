@@ -46,10 +46,10 @@ func (t *txn) topic(name string) (*topic, error) {
 // than each offset of a deleted topic, because a position must not be used again. Messages of one topic
 // that follow each other get the same topic.
 func (t *txn) makeTopic(name string) (made *topic, err error) {
-	if t.made != nil && t.made.name == name {
-		return t.made, nil
+	if t.lastTopic != nil && t.lastTopic.name == name {
+		return t.lastTopic, nil
 	}
-	defer func() { t.made = made }()
+	defer func() { t.lastTopic = made }()
 	if found, err := t.topic(name); err == nil {
 		return found, nil
 	}
@@ -58,15 +58,15 @@ func (t *txn) makeTopic(name string) (made *topic, err error) {
 	}
 	made, err = t.topic(name)
 	if err == nil {
-		t.note(made.log.SetSequence(t.used.Sequence()))
+		t.wroteOrFailed(made.log.SetSequence(t.used.Sequence()))
 	}
 	return made, err
 }
 
 // delete removes the topic with its groups and messages.
 func (t *topic) delete() {
-	t.note(t.used.SetSequence(max(t.used.Sequence(), t.log.Sequence())))
-	t.note(t.topics.DeleteBucket([]byte(t.name)))
+	t.wroteOrFailed(t.used.SetSequence(max(t.used.Sequence(), t.log.Sequence())))
+	t.wroteOrFailed(t.topics.DeleteBucket([]byte(t.name)))
 }
 
 // end is the offset that the next message gets.
@@ -75,7 +75,7 @@ func (t *topic) end() uint64 { return t.log.Sequence() + 1 }
 // first is the offset of the oldest message.
 func (t *topic) first() uint64 {
 	if k, _ := t.log.Cursor().First(); k != nil {
-		return number(k, 0)
+		return numberAt(k, 0)
 	}
 	return t.end()
 }
@@ -89,8 +89,8 @@ func (t *topic) store(m *backend.Message, o Options) error {
 	now := time.Now()
 	mark := []byte("id " + m.Mark()) // a key is never empty
 	if m.Once {
-		if v := t.once.Get(mark); v != nil && moment(now) < number(v, 1) {
-			m.Position, m.Duplicate = position(number(v, 0)), true
+		if v := t.once.Get(mark); v != nil && micros(now) < numberAt(v, 1) {
+			m.Position, m.Duplicate = position(numberAt(v, 0)), true
 			return nil
 		}
 	}
@@ -102,19 +102,19 @@ func (t *topic) store(m *backend.Message, o Options) error {
 	case t.settings.MaxBytes > 0 && int64(m.Size()) > t.settings.MaxBytes:
 		return fmt.Errorf("%w: a message of %d bytes, and the topic has room for %d", backend.ErrTooLarge, m.Size(), t.settings.MaxBytes)
 	}
-	if err := t.room.take(t.txn, m.Size(), o.MinFree); err != nil {
+	if err := t.space.reserve(t.txn, m.Size(), o.MinFree); err != nil {
 		return err
 	}
-	if err := t.admit(m.Size(), o.MaxMessages); err != nil {
+	if err := t.makeRoom(m.Size(), o.MaxMessages); err != nil {
 		return err
 	}
 	offset := t.next(t.log)
 	t.put(t.log, pack(offset), encode(m, t.now(now)))
 	t.next(t.root) // adds one to depth
-	t.grow(int64(m.Size()))
+	t.addBytes(int64(m.Size()))
 	m.Position = position(offset)
 	if m.Once {
-		t.put(t.once, mark, pack(offset, after(now, o.OnceWindow)))
+		t.put(t.once, mark, pack(offset, microsAfter(now, o.OnceWindow)))
 		t.put(t.marks, pack(offset), mark)
 	}
 	return nil
@@ -126,7 +126,7 @@ func (t *topic) now(clock time.Time) uint64 {
 	if t.latest == 0 {
 		t.latest = storedAt(t.newest())
 	}
-	t.latest = max(t.latest, moment(clock))
+	t.latest = max(t.latest, micros(clock))
 	return t.latest
 }
 
@@ -140,7 +140,7 @@ func (t *topic) newest() []byte {
 	for c := t.log.Cursor(); low+1 < high; { // the newest message was removed
 		middle := low + (high-low)/2
 		if k, _ := c.Seek(pack(middle)); k != nil {
-			low = number(k, 0)
+			low = numberAt(k, 0)
 		} else {
 			high = middle
 		}
@@ -159,21 +159,21 @@ func (t *topic) message(offset uint64) (m backend.Message, stored time.Time, err
 	return m, stored, err
 }
 
-// drop removes the message at an offset, if there is one. A group that has not settled the
+// removeAt removes the message at an offset, if there is one. A group that has not settled the
 // message gets it with ErrGone.
-func (t *topic) drop(offset uint64) {
+func (t *topic) removeAt(offset uint64) {
 	if body := t.log.Get(pack(offset)); body != nil {
-		t.grow(-int64(size(body)))
+		t.addBytes(-int64(size(body)))
 		t.remove(t.log, pack(offset))
-		t.note(t.root.SetSequence(t.depth() - 1))
+		t.wroteOrFailed(t.root.SetSequence(t.depth() - 1))
 	}
 }
 
 // errBeyond means that a position is beyond the end of the log.
 var errBeyond = fmt.Errorf("%w: the position is beyond the end", backend.ErrRefused)
 
-// begin returns the offset at which start begins.
-func (t *topic) begin(start backend.Start) (uint64, error) {
+// resolveStart returns the offset at which start begins.
+func (t *topic) resolveStart(start backend.Start) (uint64, error) {
 	if after, ok := start.After(); ok {
 		offset, err := parsePosition(after)
 		if err == nil && offset >= t.end() {
@@ -182,7 +182,7 @@ func (t *topic) begin(start backend.Start) (uint64, error) {
 		return max(offset+1, t.first()), err
 	}
 	if at, ok := start.At(); ok {
-		return t.since(at), nil
+		return t.offsetAt(at), nil
 	}
 	switch start {
 	case backend.StartEarliest:
@@ -193,9 +193,9 @@ func (t *topic) begin(start backend.Start) (uint64, error) {
 	return 0, fmt.Errorf("%w: unknown start %q", backend.ErrRefused, start)
 }
 
-// since returns the offset of the first message stored at a time or later, or the end. It halves
+// offsetAt returns the offset of the first message stored at a time or later, or the end. It halves
 // the log, whose offsets have gaps.
-func (t *topic) since(at time.Time) uint64 {
+func (t *topic) offsetAt(at time.Time) uint64 {
 	if at.Before(time.Unix(0, 0)) {
 		return t.first()
 	}
@@ -205,17 +205,17 @@ func (t *topic) since(at time.Time) uint64 {
 		middle := low + (high-low)/2
 		k, v := c.Seek(pack(middle))
 		switch {
-		case k == nil || storedAt(v) >= moment(at):
+		case k == nil || storedAt(v) >= micros(at):
 			high = middle
 		default:
-			low = number(k, 0) + 1
+			low = numberAt(k, 0) + 1
 		}
 	}
 	k, _ := c.Seek(pack(low))
 	if k == nil {
 		return t.end()
 	}
-	return number(k, 0)
+	return numberAt(k, 0)
 }
 
 // floor returns the offset below which every group has settled all messages. Without groups it
@@ -242,25 +242,25 @@ func (t *topic) trim(now time.Time, limit int) (seen int, err error) {
 	floor, err := t.floor()
 	keep := t.settings.Keep
 	for offset := t.first(); err == nil && offset < floor && seen < limit; offset++ {
-		if keep > 0 && storedAt(t.log.Get(pack(offset))) >= moment(now.Add(-keep)) {
+		if keep > 0 && storedAt(t.log.Get(pack(offset))) >= micros(now.Add(-keep)) {
 			break
 		}
-		t.drop(offset)
+		t.removeAt(offset)
 		seen++
 	}
 	return seen, err
 }
 
-// forget removes up to limit IDs whose window has passed, and returns how many.
-func (t *topic) forget(now time.Time, limit int) (removed int) {
+// forgetIDs removes up to limit IDs whose window has passed, and returns how many.
+func (t *topic) forgetIDs(now time.Time, limit int) (removed int) {
 	for removed < limit {
 		offset, mark := t.marks.Cursor().First()
 		if offset == nil {
 			break
 		}
 		v := t.once.Get(mark)
-		last := v != nil && number(v, 0) == number(offset, 0) // the ID was not published again since
-		if last && moment(now) < number(v, 1) {
+		last := v != nil && numberAt(v, 0) == numberAt(offset, 0) // the ID was not published again since
+		if last && micros(now) < numberAt(v, 1) {
 			break
 		}
 		if last {

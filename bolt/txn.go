@@ -11,32 +11,32 @@ import (
 // is then rolled back, so the code that writes need not check each error.
 type txn struct {
 	*bbolt.Tx
-	topics *bbolt.Bucket
-	used   *bbolt.Bucket // its sequence is the highest offset of all deleted topics
-	room   *room         // of the transaction
-	made   *topic        // the last result of makeTopic; nil: none
-	wrote  bool
-	err    error
+	topics    *bbolt.Bucket
+	used      *bbolt.Bucket // its sequence is the highest offset of all deleted topics
+	space     *spaceBudget  // of the transaction
+	lastTopic *topic        // the last result of makeTopic; nil: none
+	wrote     bool
+	err       error
 }
 
-func newTxn(tx *bbolt.Tx, r *room) *txn {
-	return &txn{Tx: tx, room: r, topics: tx.Bucket([]byte("topics")), used: tx.Bucket([]byte("used"))}
+func newTxn(tx *bbolt.Tx, r *spaceBudget) *txn {
+	return &txn{Tx: tx, space: r, topics: tx.Bucket([]byte("topics")), used: tx.Bucket([]byte("used"))}
 }
 
-func (t *txn) note(err error) {
+func (t *txn) wroteOrFailed(err error) {
 	t.wrote = true
 	if t.err == nil {
 		t.err = err
 	}
 }
 
-func (t *txn) put(b *bbolt.Bucket, key, value []byte) { t.note(b.Put(key, value)) }
-func (t *txn) remove(b *bbolt.Bucket, key []byte)     { t.note(b.Delete(key)) }
+func (t *txn) put(b *bbolt.Bucket, key, value []byte) { t.wroteOrFailed(b.Put(key, value)) }
+func (t *txn) remove(b *bbolt.Bucket, key []byte)     { t.wroteOrFailed(b.Delete(key)) }
 
 // next returns the next number of a bucket, the first time 1.
 func (t *txn) next(b *bbolt.Bucket) uint64 {
 	n, err := b.NextSequence()
-	t.note(err)
+	t.wroteOrFailed(err)
 	return n
 }
 
@@ -53,7 +53,7 @@ func (t *txn) makeBucket(p parent, name string, parts ...string) (b *bbolt.Bucke
 			_, err = b.CreateBucketIfNotExists([]byte(part))
 		}
 	}
-	t.note(err)
+	t.wroteOrFailed(err)
 	return b, err
 }
 
@@ -69,16 +69,16 @@ func pack(numbers ...uint64) []byte {
 	return b
 }
 
-// number returns number i of a packed text.
-func number(b []byte, i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
+// numberAt returns number i of a packed text.
+func numberAt(b []byte, i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
 
-// moment returns t as the file has it: microseconds, so that no delay overflows.
-func moment(t time.Time) uint64 { return uint64(t.UnixMicro()) }
+// micros returns t as the file has it: microseconds, so that no delay overflows.
+func micros(t time.Time) uint64 { return uint64(t.UnixMicro()) }
 
-// after returns the first moment that is not before t plus d. Zero is at once.
-func after(t time.Time, d time.Duration) uint64 {
+// microsAfter returns the first moment that is not before t plus d. Zero is at once.
+func microsAfter(t time.Time, d time.Duration) uint64 {
 	if d <= 0 {
 		return 0
 	}
-	return moment(t.Add(d).Add(time.Microsecond - 1))
+	return micros(t.Add(d).Add(time.Microsecond - 1))
 }

@@ -252,7 +252,7 @@ func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	}
 }
 
-// readSome returns the content of a file of at most most bytes. It refuses a larger file.
+// readAtMost returns the content of a file of at most most bytes. It refuses a larger file.
 // Its errors do not contain the name.
 func readAtMost(name string, most int64) (string, error) {
 	f, err := os.Open(name)

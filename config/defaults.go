@@ -6,10 +6,10 @@ import "reflect"
 // of a subscription describes them too; [allFields] leaves out the keys that name its events.
 type defaults subscription
 
-// named are the keys of a subscription that have no default.
+// keysWithoutDefault are the keys of a subscription that have no default.
 var keysWithoutDefault = []string{"topic", "topics", "group"}
 
-// inherit gives each subscription the keys of bus.defaults that it does not have itself, at any
+// inheritDefaults gives each subscription the keys of bus.defaults that it does not have itself, at any
 // depth. A mistake in the defaults is told once, so the subscriptions then inherit nothing.
 func inheritDefaults(root *node, d *decoder) {
 	from, to := root.at("bus", "defaults"), root.at("bus", "subscriptions")
@@ -39,7 +39,7 @@ func (n *node) at(keys ...string) *node {
 	return n
 }
 
-// over returns n with the entries of from that it does not have. If both have an entry, and both
+// overlay returns n with the entries of from that it does not have. If both have an entry, and both
 // are mappings, the rule applies below it. Aliases share nodes, so over changes none.
 func (n *node) overlay(from *node) *node {
 	if n.kind != mapping || from.kind != mapping {

@@ -98,7 +98,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	return strings.Join(append(parts, held+" held", "others get them when this member is silent for "+roundDuration(o.Lease)), "; "), nil
 }
 
-// sharedWith names the other subscriptions of the same topic and group, which share its
+// describeSharing names the other subscriptions of the same topic and group, which share its
 // events.
 func (c *Config) describeSharing(name string) string {
 	s := c.bus.Subscriptions[name]
@@ -171,7 +171,7 @@ func describeRunTimeout(timeout time.Duration) string {
 	return "each run at most " + roundDuration(timeout)
 }
 
-// failing returns a text about the retries of an event that fails every time, and where it goes after
+// describeRetries returns a text about the retries of an event that fails every time, and where it goes after
 // its last attempt.
 func describeRetries(o eventbus.SubscribeOptions) string {
 	goes := describeDeadLetter(o)
@@ -196,7 +196,7 @@ func describeRetries(o eventbus.SubscribeOptions) string {
 	return words + ", then " + then
 }
 
-// buried returns how an event ends that is not acknowledged.
+// describeDeadLetter returns how an event ends that is not acknowledged.
 func describeDeadLetter(o eventbus.SubscribeOptions) string {
 	if o.DeadLetter == eventbus.DiscardDeadLetters {
 		return "is discarded"
@@ -204,7 +204,7 @@ func describeDeadLetter(o eventbus.SubscribeOptions) string {
 	return "goes to " + deadLetterTopic(o)
 }
 
-// letters names the dead-letter topic.
+// deadLetterTopic names the dead-letter topic.
 func deadLetterTopic(o eventbus.SubscribeOptions) string {
 	if o.DeadLetter == "" {
 		return "the dead-letter topic of its topic"
@@ -212,7 +212,7 @@ func deadLetterTopic(o eventbus.SubscribeOptions) string {
 	return o.DeadLetter
 }
 
-// from names the topics of s.
+// describeTopics names the topics of s.
 func (s *subscription) describeTopics() string {
 	return strings.Join(append(s.topics(), strings.Fields(string(s.Topic))...), " and ")
 }
@@ -236,7 +236,7 @@ func delays(r eventbus.Retry) (usual, worst time.Duration) {
 	return usual, addCapped(usual, time.Duration(spread))
 }
 
-// plus and times return the longest duration instead of overflowing.
+// addCapped and times return the longest duration instead of overflowing.
 func addCapped(a, b time.Duration) time.Duration {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -251,7 +251,7 @@ func mulCapped(d time.Duration, n int) time.Duration {
 	return d * time.Duration(n)
 }
 
-// short rounds a duration for people.
+// roundDuration rounds a duration for people.
 func roundDuration(d time.Duration) string {
 	if d > time.Minute {
 		d = d.Round(time.Second)
@@ -282,7 +282,7 @@ func byteCount(n int64) string {
 	return groupThousands(n) + " bytes"
 }
 
-// thousands writes a number with commas.
+// groupThousands writes a number with commas.
 func groupThousands[N int | int64](n N) string {
 	s := strconv.FormatInt(int64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -291,7 +291,7 @@ func groupThousands[N int | int64](n N) string {
 	return s
 }
 
-// ruled describes a rule for a class of errors.
+// describeRule describes a rule for a class of errors.
 func describeRule(r eventbus.RetryRule) string {
 	var does []string
 	switch {

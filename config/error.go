@@ -50,7 +50,7 @@ func (p *problems) add(at location, path, reason string) {
 	p.list = append(p.list, &Error{File: p.file, Line: at.line, Column: at.column, Path: path, Reason: reason})
 }
 
-// broken reports whether there is an error for a key of the subscription with this name,
+// subscriptionFails reports whether there is an error for a key of the subscription with this name,
 // which is one of all. The name of another one may begin with this name and a dot.
 func (p *problems) subscriptionFails(name string, all []string) bool {
 	return slices.ContainsFunc(p.list, func(e *Error) bool {
@@ -64,7 +64,7 @@ func (p *problems) subscriptionFails(name string, all []string) bool {
 	})
 }
 
-// below reports whether there is an error for the key at path, or for a key below it.
+// anyBelow reports whether there is an error for the key at path, or for a key below it.
 func (p *problems) anyBelow(path string) bool {
 	return slices.ContainsFunc(p.list, func(e *Error) bool { return strings.HasPrefix(e.Path+".", path+".") })
 }
@@ -81,7 +81,7 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// show returns text in quotes if it is certainly no secret: short, printable, and not part
+// quoteIfHarmless returns text in quotes if it is certainly no secret: short, printable, and not part
 // of a URL. Otherwise it returns false.
 func quoteIfHarmless(text string) (string, bool) {
 	harmful := func(r rune) bool { return r == '@' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
@@ -91,7 +91,7 @@ func quoteIfHarmless(text string) (string, bool) {
 	return strconv.Quote(text), true
 }
 
-// quoted returns prefix and text in quotes. If text may be secret, it returns the words
+// quoteUnlessSecret returns prefix and text in quotes. If text may be secret, it returns the words
 // instead and a remark that the text is not shown.
 func quoteUnlessSecret(prefix, text, instead string) string {
 	if s, ok := quoteIfHarmless(text); ok {
@@ -100,7 +100,7 @@ func quoteUnlessSecret(prefix, text, instead string) string {
 	return instead + " that is not shown, as it may be part of a secret"
 }
 
-// placed returns err, usually an error of package eventbus, as an [Error] with a place in the
+// located returns err, usually an error of package eventbus, as an [Error] with a place in the
 // file. The place belongs to the key at path. If err is a FieldError, the place belongs to
 // the key below path that sets the field. Without such a key in the file, the place again
 // belongs to the key at path.

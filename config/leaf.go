@@ -51,7 +51,7 @@ var (
 	_ leaf = (*deadLetter)(nil)
 )
 
-// asLeaf returns the address of v as a leaf, or false if it is none.
+// leafOf returns the address of v as a leaf, or false if it is none.
 func leafOf(v reflect.Value) (leaf, bool) {
 	l, ok := v.Addr().Interface().(leaf)
 	return l, ok

@@ -32,7 +32,7 @@ type breaker struct {
 	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events may be read after a pause, and how many runs must then succeed before the breaker closes."`
 }
 
-// limiter returns a limiter that joins the limits that the file sets for a subscription, or
+// newLimiter returns a limiter that joins the limits that the file sets for a subscription, or
 // nil if it sets none. Each subscription has one rate, which its members in this program and
 // other subscriptions share. The caller holds c.mu.
 func (c *Config) newLimiter(name string) limiter.Limiter {
@@ -69,7 +69,7 @@ func (l *limits) burst() int {
 
 func (a adaptive) minHeld() int { return max(int(a.Min), 1) }
 
-// mistake returns the key of a limit that contradicts another limit of the subscriptions,
+// contradiction returns the key of a limit that contradicts another limit of the subscriptions,
 // and the reason. It returns "" if there is no contradiction. A broken subscription has an
 // error already, so its rate may be missing.
 func (l *limits) contradiction(all map[string]subscription, broken func(name string) bool) (key, reason string) {

@@ -57,7 +57,7 @@ func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 	return err
 }
 
-// opened adds a place to an error of eventbus.Open. The place is the key of the field that
+// openError adds a place to an error of eventbus.Open. The place is the key of the field that
 // the error names, or otherwise the key of the URL.
 func (c *Config) openError(err error) *Error {
 	e := c.located("bus", err)
@@ -76,7 +76,7 @@ func (c *Config) openError(err error) *Error {
 	return e
 }
 
-// unserved reports that no driver serves the URL. The error does not show the scheme of a
+// noDriverError reports that no driver serves the URL. The error does not show the scheme of a
 // text without "://", because it may be the start of a password. It shows only mem and bolt.
 func (c *Config) noDriverError(err error, drivers []backend.Driver) *Error {
 	e, text := c.openError(err), c.bus.URL.reveal()

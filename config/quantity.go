@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
-// orNone appends "or" and f.none to noun, if f has such a word for "no bound".
+// nounOrNone appends "or" and f.none to noun, if f has such a word for "no bound".
 func nounOrNone(noun string, f *field) string {
 	if f.noneText != "" {
 		return noun + " or " + f.noneText
@@ -54,7 +54,7 @@ func (n *number) parse(s string, f *field) error {
 	return nil
 }
 
-// tooLittle returns the error for a value of f below its minimum, f.least. If f has a word
+// belowMinimum returns the error for a value of f below its minimum, f.least. If f has a word
 // for "no bound", the error also names this word.
 func belowMinimum(f *field) error {
 	reason := "less than " + f.min

@@ -25,7 +25,7 @@ func Schema() []byte {
 	return append(text, '\n')
 }
 
-// object returns the schema of t, a struct of the model.
+// objectSchema returns the schema of t, a struct of the model.
 func objectSchema(t reflect.Type) schema {
 	properties := schema{}
 	o := schema{"type": "object", "additionalProperties": false, "properties": properties}
@@ -81,7 +81,7 @@ func valueSchema(t reflect.Type, f *field) schema {
 	return objectSchema(t)
 }
 
-// eachSchema returns the schema of one entry of f, a mapping with names as keys. t is the
+// entrySchema returns the schema of one entry of f, a mapping with names as keys. t is the
 // type of the entry.
 func entrySchema(t reflect.Type, f *field) schema {
 	s := valueSchema(t, f)
@@ -91,7 +91,7 @@ func entrySchema(t reflect.Type, f *field) schema {
 	return s
 }
 
-// described adds the documentation, the example and the default of f to s.
+// withDoc adds the documentation, the example and the default of f to s.
 func withDoc(s schema, f *field) schema {
 	s["description"] = f.doc
 	if f.example != "" {

@@ -4,9 +4,9 @@ package bolt
 
 import "syscall"
 
-// disk returns the bytes of the disk of a file, and how many of them are free for this user. ok is
+// diskSpace returns the bytes of the disk of a file, and how many of them are free for this user. ok is
 // false if the system does not tell.
-func disk(path string) (free, total int64, ok bool) {
+func diskSpace(path string) (free, total int64, ok bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(path, &s); err != nil {
 		return 0, 0, false

@@ -7,37 +7,37 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// usualReserve is the default of Options.MinFree, unless a twentieth of the disk is less.
-const usualReserve = 64 << 20
+// defaultReserve is the default of Options.MinFree, unless a twentieth of the disk is less.
+const defaultReserve = 64 << 20
 
 // A room bounds how many bytes one transaction may publish. The rest of the disk is for
 // acknowledgements and leases, which write too: on a full disk no event could be settled, so that
 // the disk would stay full.
-type room struct {
+type spaceBudget struct {
 	known   bool
-	endless bool // the system does not say how much is free
+	unknown bool // the system does not say how much is free
 	bytes   int64
 }
 
-// take takes the bytes of a message, or returns ErrFull.
-func (r *room) take(t *txn, size int, minFree int64) error {
+// reserve takes the bytes of a message, or returns ErrFull.
+func (r *spaceBudget) reserve(t *txn, size int, minFree int64) error {
 	if !r.known {
 		r.known = true
-		left, _, ok := t.left(minFree)
-		r.bytes, r.endless = left, !ok
+		left, _, ok := t.publishable(minFree)
+		r.bytes, r.unknown = left, !ok
 	}
-	if r.bytes -= int64(size); r.bytes < 0 && !r.endless {
+	if r.bytes -= int64(size); r.bytes < 0 && !r.unknown {
 		return fmt.Errorf("%w: the disk has less than min_free left", backend.ErrFull)
 	}
 	return nil
 }
 
-// left returns how many bytes may be published until only reserve bytes are left. reserve is minFree, or its default.
+// publishable returns how many bytes may be published until only reserve bytes are left. reserve is minFree, or its default.
 // ok is false if the system does not tell.
-func (t *txn) left(minFree int64) (left, reserve int64, ok bool) {
-	free, total, ok := disk(t.DB().Path())
+func (t *txn) publishable(minFree int64) (left, reserve int64, ok bool) {
+	free, total, ok := diskSpace(t.DB().Path())
 	if minFree == 0 {
-		minFree = min(usualReserve, total/20)
+		minFree = min(defaultReserve, total/20)
 	}
 	s := t.DB().Stats()
 	return free + int64(s.FreePageN)*int64(t.DB().Info().PageSize) - minFree, minFree, ok
@@ -48,7 +48,7 @@ var _ backend.Checker = (*Backend)(nil)
 // Check implements [backend.Checker]. It looks at the room on the disk of the file.
 func (b *Backend) Check(ctx context.Context) (found []backend.Finding, err error) {
 	err = b.view(ctx, "check", func(t *txn) error {
-		left, reserve, ok := t.left(b.options.MinFree)
+		left, reserve, ok := t.publishable(b.options.MinFree)
 		if !ok || left >= reserve {
 			return nil
 		}

@@ -7,10 +7,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
-
-	"github.com/seed41896749/eventbus/backend"
 )
 
 // commits counts transactions that were committed.
@@ -27,12 +26,12 @@ func commits(t *testing.T, b *Backend) (id int) {
 func gather(t *testing.T, b *Backend, wg *sync.WaitGroup) (release func(n int)) {
 	b.store.open.Lock()
 	length := func() int {
-		b.store.writer.mu.Lock()
-		defer b.store.writer.mu.Unlock()
-		if !b.store.writer.busy {
+		b.store.commits.mu.Lock()
+		defer b.store.commits.mu.Unlock()
+		if !b.store.commits.busy {
 			return -1
 		}
-		return len(b.store.writer.queue)
+		return len(b.store.commits.queue)
 	}
 	wg.Go(func() {
 		require.NoError(t, b.update(t.Context(), "wait", func(*txn) error { return nil }))
