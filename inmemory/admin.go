@@ -43,7 +43,7 @@ func (b *Backend) Read(_ context.Context, topic string, from backend.Start, limi
 		return nil, err
 	}
 	defer t.unlock()
-	first, err := t.log.resolve(from)
+	first, err := t.log.resolveStart(from)
 	if errors.Is(err, errBeyond) {
 		err = nil
 	}
@@ -52,7 +52,7 @@ func (b *Backend) Read(_ context.Context, topic string, from backend.Start, limi
 			ms = append(ms, r.message)
 		}
 	}
-	own(len(ms), func(i int) *backend.Message { return &ms[i] })
+	copyPayloads(len(ms), func(i int) *backend.Message { return &ms[i] })
 	return ms, err
 }
 
@@ -73,14 +73,14 @@ func (b *Backend) Remove(_ context.Context, topic string, positions []string) (e
 	defer t.unlock()
 	for _, offset := range offsets {
 		messages, bytes := t.log.remove(offset)
-		t.ledger.change(-messages, -bytes, 0)
+		t.totals.add(-messages, -bytes, 0)
 	}
 	return nil
 }
 
 // Stats implements [backend.Statser]. Every number is exact.
 func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats, err error) {
-	err = b.visit("stats of", topic, name, func(g *group) error {
+	err = b.withGroup("stats of", topic, name, func(g *group) error {
 		log := &g.topic.log
 		s = backend.Stats{Depth: int64(log.kept), Lag: int64(g.lag()), Members: int64(len(g.members))}
 		for _, e := range g.entries {
@@ -106,27 +106,27 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 // frees messages. In all topics it deletes ephemeral groups whose members are not heard of.
 func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
 	now := time.Now()
-	err = b.visit("maintain", topic, name, func(g *group) error {
-		next = g.topic.once.turn(now)
+	err = b.withGroup("maintain", topic, name, func(g *group) error {
+		next = g.topic.once.rotate(now)
 		if g.topic.settings.Keep > 0 {
-			next = min(next, maintainOften)
+			next = min(next, maintainInterval)
 		}
 		if g.ephemeral {
-			next = min(next, g.hear(now))
+			next = min(next, g.touch(now))
 		}
 		return nil
 	})
-	for _, g := range b.ledger.ephemerals() {
-		next = min(next, maintainOften)
+	for _, g := range b.totals.listEphemeral() {
+		next = min(next, maintainInterval)
 		g.topic.mu.Lock()
-		g.mourn(now)
+		g.expireEphemeral(now)
 		g.topic.unlock()
 	}
 	return next, err
 }
 
-// maintainOften is the longest time to the next Maintain.
-const maintainOften = 5 * time.Second
+// maintainInterval is the longest time to the next Maintain.
+const maintainInterval = 5 * time.Second
 
 // Topics implements [backend.Admin].
 func (b *Backend) Topics(context.Context) ([]string, error) {
@@ -166,7 +166,7 @@ func (b *Backend) DeleteTopic(_ context.Context, topic string) error {
 
 // DeleteGroup implements [backend.Admin].
 func (b *Backend) DeleteGroup(_ context.Context, topic, name string) error {
-	return b.visit("delete", topic, name, func(g *group) error {
+	return b.withGroup("delete", topic, name, func(g *group) error {
 		delete(g.topic.groups, name)
 		g.end(backend.ErrGone)
 		return nil
@@ -175,7 +175,7 @@ func (b *Backend) DeleteGroup(_ context.Context, topic, name string) error {
 
 // ResetGroup implements [backend.Admin].
 func (b *Backend) ResetGroup(_ context.Context, topic, name string, start backend.Start) error {
-	return b.visit("reset", topic, name, func(g *group) error { return g.reset(start) })
+	return b.withGroup("reset", topic, name, func(g *group) error { return g.reset(start) })
 }
 
 // Declare implements [backend.Declarer].
@@ -199,7 +199,7 @@ func (b *Backend) Pause(_ context.Context, topic, name string, p backend.Pause) 
 	if err := p.Check(); err != nil {
 		return failed(err, "pause", topic+"/"+name)
 	}
-	return b.visit("pause", topic, name, func(g *group) error {
+	return b.withGroup("pause", topic, name, func(g *group) error {
 		p.Since = time.Now()
 		if !p.Until.IsZero() && !p.Until.After(p.Since) {
 			p = backend.Pause{}
@@ -211,12 +211,12 @@ func (b *Backend) Pause(_ context.Context, topic, name string, p backend.Pause) 
 
 // Resume implements [backend.Pauser].
 func (b *Backend) Resume(_ context.Context, topic, name string) error {
-	return b.visit("resume", topic, name, func(g *group) error { g.setPause(backend.Pause{}); return nil })
+	return b.withGroup("resume", topic, name, func(g *group) error { g.setPause(backend.Pause{}); return nil })
 }
 
 // Paused implements [backend.Pauser].
 func (b *Backend) Paused(_ context.Context, topic, name string) (p backend.Pause, err error) {
-	err = b.visit("ask for the pause of", topic, name, func(g *group) error {
+	err = b.withGroup("ask for the pause of", topic, name, func(g *group) error {
 		p = g.paused()
 		return nil
 	})
@@ -225,7 +225,7 @@ func (b *Backend) Paused(_ context.Context, topic, name string) (p backend.Pause
 
 // Settle implements [backend.Settler].
 func (b *Backend) Settle(_ context.Context, topic, name, position string) (had bool, err error) {
-	err = b.visit("settle in", topic, name, func(g *group) error {
+	err = b.withGroup("settle in", topic, name, func(g *group) error {
 		offset, err := parsePosition(position)
 		switch {
 		case err != nil:
@@ -245,7 +245,7 @@ func (b *Backend) Settle(_ context.Context, topic, name, position string) (had b
 // Settled implements [backend.Settler].
 func (b *Backend) Settled(_ context.Context, topic, name string, positions []string) (settled []bool, err error) {
 	settled = make([]bool, len(positions))
-	err = b.visit("ask what is settled in", topic, name, func(g *group) error {
+	err = b.withGroup("ask what is settled in", topic, name, func(g *group) error {
 		for i, p := range positions {
 			offset, err := parsePosition(p)
 			if err != nil {
@@ -258,9 +258,9 @@ func (b *Backend) Settled(_ context.Context, topic, name string, positions []str
 	return settled, err
 }
 
-// visit calls f with the group while it holds the lock of the topic. If the topic or the
+// withGroup calls f with the group while it holds the lock of the topic. If the topic or the
 // group is missing, visit returns ErrGone.
-func (b *Backend) visit(op, topic, name string, f func(*group) error) error {
+func (b *Backend) withGroup(op, topic, name string, f func(*group) error) error {
 	t, err := b.acquire(topic, false)
 	if err == nil {
 		defer t.unlock()

@@ -24,11 +24,11 @@ type group struct {
 	pause     backend.Pause
 	changed   chan struct{} // closed and made anew when pause changes
 
-	floor   uint64   // the lowest offset of an unsettled message
-	entries []*entry // by offset, from floor to cursor-1; nil for a settled message
-	open    int      // number of unsettled entries
-	due     []*entry // entries that are due, sorted by offset
-	later   schedule // the terms of all entries that are not in due
+	floor     uint64   // the lowest offset of an unsettled message
+	entries   []*entry // by offset, from floor to cursor-1; nil for a settled message
+	open      int      // number of unsettled entries
+	due       []*entry // entries that are due, sorted by offset
+	scheduled dueHeap  // the terms of all entries that are not in due
 
 	waiting int           // members waiting in Receive
 	wake    chan struct{} // wakes one waiting member
@@ -52,7 +52,7 @@ func (t *topic) newGroup(name string, start backend.Start) (*group, error) {
 // reset makes the group begin at start. It forgets the unsettled messages of the group, and
 // earlier receipts become invalid.
 func (g *group) reset(start backend.Start) error {
-	cursor, err := g.topic.log.resolve(start)
+	cursor, err := g.topic.log.resolveStart(start)
 	if err != nil {
 		return err
 	}
@@ -61,39 +61,39 @@ func (g *group) reset(start backend.Start) error {
 			e.settled, e.receipt = true, nil
 		}
 	}
-	g.floor, g.entries, g.open, g.due, g.later = cursor, nil, 0, nil, nil
+	g.floor, g.entries, g.open, g.due, g.scheduled = cursor, nil, 0, nil, nil
 	return nil
 }
 
-// leave deletes an ephemeral group without members.
-func (g *group) leave() {
+// deleteIfEmpty deletes an ephemeral group without members.
+func (g *group) deleteIfEmpty() {
 	if !g.ephemeral || len(g.members) > 0 {
 		return
 	}
-	g.topic.ledger.remove(g)
+	g.topic.totals.removeEphemeral(g)
 	if g.topic.groups[g.name] == g {
 		delete(g.topic.groups, g.name)
 	}
 }
 
-// hear notes that the members of the group live. It returns the time until it has to be called again.
-func (g *group) hear(now time.Time) (next time.Duration) {
-	next = maintainOften
+// touch notes that the members of the group live. It returns the time until it has to be called again.
+func (g *group) touch(now time.Time) (next time.Duration) {
+	next = maintainInterval
 	for s := range g.members {
-		s.heard, next = now, min(next, 3*s.lease)
+		s.lastSeen, next = now, min(next, 3*s.lease)
 	}
 	return next
 }
 
-// mourn deletes an ephemeral group if no member was heard of for ten leases.
-func (g *group) mourn(now time.Time) {
+// expireEphemeral deletes an ephemeral group if no member was heard of for ten leases.
+func (g *group) expireEphemeral(now time.Time) {
 	for s := range g.members {
-		if s.waits || now.Sub(s.heard) <= ephemeralLeases*s.lease {
+		if s.receiving || now.Sub(s.lastSeen) <= ephemeralLeases*s.lease {
 			return
 		}
 	}
 	g.end(backend.ErrGone)
-	g.leave()
+	g.deleteIfEmpty()
 }
 
 const ephemeralLeases = 10 // see backend.Config.Ephemeral
@@ -123,8 +123,8 @@ func (g *group) lag() int { return int(g.topic.log.next() - g.cursor()) }
 // memory with the log.
 func (g *group) take(limit int, maxBytes int64, s *source) []backend.Delivery {
 	now := time.Now()
-	g.expire(now)
-	taken := make([]*entry, g.fitting(min(limit, len(g.due)+g.lag()), maxBytes))
+	g.collectDue(now)
+	taken := make([]*entry, g.fitBytes(min(limit, len(g.due)+g.lag()), maxBytes))
 	if len(taken) == 0 {
 		return nil
 	}
@@ -145,13 +145,13 @@ func (g *group) take(limit int, maxBytes int64, s *source) []backend.Delivery {
 		e.receipt, receipts[i].entry = &receipts[i], e
 		ds[i] = backend.Delivery{Message: r.message, Attempt: e.attempt, Redelivered: i < back, Token: e.receipt, Err: r.err}
 	}
-	g.postpone(s, now.Add(s.lease), taken...)
+	g.reschedule(s, now.Add(s.lease), taken...)
 	return ds
 }
 
-// fitting returns how many of the first n due messages have at most maxBytes together, or n
+// fitBytes returns how many of the first n due messages have at most maxBytes together, or n
 // if maxBytes is zero or less. It counts the first message even if it is larger.
-func (g *group) fitting(n int, maxBytes int64) int {
+func (g *group) fitBytes(n int, maxBytes int64) int {
 	if maxBytes <= 0 || int64(n)*int64(g.topic.log.largest) <= maxBytes {
 		return n
 	}
@@ -167,14 +167,14 @@ func (g *group) fitting(n int, maxBytes int64) int {
 	return n
 }
 
-// expire moves the entries of all terms that end by now from later to due.
-func (g *group) expire(now time.Time) {
+// collectDue moves the entries of all terms that end by now from later to due.
+func (g *group) collectDue(now time.Time) {
 	before := len(g.due)
-	for len(g.later) > 0 && !g.later[0].due.After(now) {
-		t := heap.Pop(&g.later).(*term)
+	for len(g.scheduled) > 0 && !g.scheduled[0].due.After(now) {
+		t := heap.Pop(&g.scheduled).(*dueBatch)
 		for _, e := range t.entries {
-			if e.term == t {
-				e.term = nil
+			if e.batch == t {
+				e.batch = nil
 				g.due = append(g.due, e)
 			}
 		}
@@ -186,23 +186,23 @@ func (g *group) expire(now time.Time) {
 
 func byOffset(e, f *entry) int { return cmp.Compare(e.offset, f.offset) }
 
-// postpone makes entries due at the given time. Until then holder has them; it is nil after a
+// reschedule makes entries due at the given time. Until then holder has them; it is nil after a
 // Delay. postpone moves them from their terms, or from g.due, to a new term.
-func (g *group) postpone(holder *source, at time.Time, entries ...*entry) {
-	t := &term{holder: holder, due: at, entries: entries, left: len(entries)}
+func (g *group) reschedule(holder *source, at time.Time, entries ...*entry) {
+	t := &dueBatch{holder: holder, due: at, entries: entries, left: len(entries)}
 	for _, e := range entries {
-		g.withdraw(e)
-		e.term = t
+		g.unschedule(e)
+		e.batch = t
 	}
-	heap.Push(&g.later, t)
+	heap.Push(&g.scheduled, t)
 }
 
-// withdraw removes e from its term, or from due.
-func (g *group) withdraw(e *entry) {
-	if t := e.term; t != nil {
-		e.term = nil
+// unschedule removes e from its term, or from due.
+func (g *group) unschedule(e *entry) {
+	if t := e.batch; t != nil {
+		e.batch = nil
 		if t.left--; t.left == 0 {
-			heap.Remove(&g.later, t.index)
+			heap.Remove(&g.scheduled, t.index)
 		}
 	} else if i, found := slices.BinarySearchFunc(g.due, e, byOffset); found {
 		g.due = slices.Delete(g.due, i, i+1)
@@ -211,7 +211,7 @@ func (g *group) withdraw(e *entry) {
 
 // settle removes e from the group for good.
 func (g *group) settle(e *entry) {
-	g.withdraw(e)
+	g.unschedule(e)
 	e.settled, e.receipt = true, nil
 	g.open--
 	g.entries[e.offset-g.floor] = nil
@@ -223,38 +223,38 @@ func (g *group) settle(e *entry) {
 // release makes all messages that s holds due.
 func (g *group) release(s *source) {
 	var held []*entry
-	for _, t := range g.later {
+	for _, t := range g.scheduled {
 		if t.holder == s {
 			held = append(held, t.entries...)
 		}
 	}
 	slices.SortFunc(held, byOffset)
 	for _, e := range held {
-		if t := e.term; t != nil && t.holder == s {
-			g.withdraw(e)
+		if t := e.batch; t != nil && t.holder == s {
+			g.unschedule(e)
 			g.due = append(g.due, e)
 		}
 	}
 	slices.SortFunc(g.due, byOffset)
 }
 
-// alert wakes one waiting member if a message is due. Otherwise it sets the timer to the
+// wakeNext wakes one waiting member if a message is due. Otherwise it sets the timer to the
 // next due time. Every access to the topic ends with alert. So does Receive, because more
 // messages may be due than it took.
-func (g *group) alert() {
+func (g *group) wakeNext() {
 	if g.waiting == 0 {
 		return
 	}
 	now := time.Now()
-	g.expire(now)
+	g.collectDue(now)
 	switch {
 	case g.lag() > 0, len(g.due) > 0:
 		select {
 		case g.wake <- struct{}{}:
 		default: // one member has a wake-up already; its Receive ends with alert for the next
 		}
-	case len(g.later) > 0:
-		g.timer.Reset(g.later[0].due.Sub(now))
+	case len(g.scheduled) > 0:
+		g.timer.Reset(g.scheduled[0].due.Sub(now))
 	}
 }
 
@@ -272,7 +272,7 @@ type entry struct {
 	attempt int      // counted deliveries
 	receipt *receipt // of its last delivery; nil if no member holds the message
 	settled bool
-	term    *term // nil: the entry is due, or settled
+	batch   *dueBatch // nil: the entry is due, or settled
 }
 
 // A receipt is the Token of a delivery.
@@ -281,7 +281,7 @@ type receipt struct{ entry *entry }
 // A term is a set of entries that become due at the same time. A Receive makes one term of
 // all its deliveries. Delay and Extend make a term for each delivery. An Ack changes the
 // heap only if it removes the last entry of a term.
-type term struct {
+type dueBatch struct {
 	holder  *source // the member whose lease ends then; nil for a delay
 	due     time.Time
 	entries []*entry
@@ -290,22 +290,22 @@ type term struct {
 }
 
 // A schedule is a heap of terms, for package container/heap. The earliest is at index 0.
-type schedule []*term
+type dueHeap []*dueBatch
 
-func (s schedule) Len() int           { return len(s) }
-func (s schedule) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
+func (s dueHeap) Len() int           { return len(s) }
+func (s dueHeap) Less(i, j int) bool { return s[i].due.Before(s[j].due) }
 
-func (s schedule) Swap(i, j int) {
+func (s dueHeap) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
 	s[i].index, s[j].index = i, j
 }
 
-func (s *schedule) Push(t any) {
-	t.(*term).index = len(*s)
-	*s = append(*s, t.(*term))
+func (s *dueHeap) Push(t any) {
+	t.(*dueBatch).index = len(*s)
+	*s = append(*s, t.(*dueBatch))
 }
 
-func (s *schedule) Pop() any {
+func (s *dueHeap) Pop() any {
 	last := len(*s) - 1
 	t := (*s)[last]
 	*s = slices.Delete(*s, last, last+1) // also forgets t

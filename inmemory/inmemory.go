@@ -29,7 +29,7 @@ import (
 // backend never drops a stored message.
 type Backend struct {
 	options Options
-	ledger  ledger
+	totals  totals
 
 	mu     sync.Mutex        // guards the fields below; taken before a topic's lock
 	topics map[string]*topic // nil after Close
@@ -43,7 +43,7 @@ func New(o Options) *Backend {
 	o = o.withDefaults()
 	return &Backend{
 		options: o,
-		ledger:  ledger{maxMessages: o.MaxMessages, maxBytes: o.MaxBytes, ephemeral: map[*group]struct{}{}},
+		totals:  totals{maxMessages: o.MaxMessages, maxBytes: o.MaxBytes, ephemeralGroups: map[*group]struct{}{}},
 		topics:  map[string]*topic{},
 		unused:  1,
 	}
@@ -56,7 +56,7 @@ func (b *Backend) acquire(name string, create bool) (*topic, error) {
 		b.mu.Lock()
 		t, closed := b.topics[name], b.topics == nil
 		if t == nil && create && !closed {
-			t = &topic{ledger: &b.ledger, name: name, groups: map[string]*group{}}
+			t = &topic{totals: &b.totals, name: name, groups: map[string]*group{}}
 			t.log.first, t.once.window = b.unused, b.options.OnceWindow
 			b.topics[name] = t
 		}
@@ -94,9 +94,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 		records = append(records, r)
 	}
 	message := func(i int) *backend.Message { return &records[i].message }
-	own(len(msgs), message) // without the lock of a topic
+	copyPayloads(len(msgs), message) // without the lock of a topic
 	if order != nil {
-		ownTexts(len(msgs), message)
+		copyTexts(len(msgs), message)
 	}
 	var errs backend.BatchError
 	for i := 0; i < len(msgs); {
@@ -155,8 +155,8 @@ func (b *Backend) Limits() backend.Limits {
 // done or the Backend is closed. It is meant for tests.
 func (b *Backend) WaitSettled(ctx context.Context) (err error) {
 	select {
-	case <-b.ledger.whenSettled():
-		if b.ledger.closed.Load() {
+	case <-b.totals.whenSettled():
+		if b.totals.closed.Load() {
 			err = backend.ErrClosed
 		}
 	case <-ctx.Done():
@@ -170,9 +170,9 @@ func (b *Backend) WaitSettled(ctx context.Context) (err error) {
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ledger.closed.Store(true)
+	b.totals.closed.Store(true)
 	for _, t := range b.topics {
-		for _, lost := range t.losses() {
+		for _, lost := range t.lossNotices() {
 			lost()
 		}
 		t.end(backend.ErrClosed)

@@ -57,8 +57,8 @@ func (l *log) store(r *record, size int) {
 	l.largest = max(l.largest, size)
 }
 
-// since returns the offset of the first message stored at t or later, or the next offset.
-func (l *log) since(t time.Time) uint64 {
+// offsetAt returns the offset of the first message stored at t or later, or the next offset.
+func (l *log) offsetAt(t time.Time) uint64 {
 	i, _ := slices.BinarySearchFunc(l.records, t, func(r *record, t time.Time) int { return r.stored.Compare(t) })
 	return l.first + uint64(i)
 }
@@ -92,8 +92,8 @@ func (l *log) remove(offset uint64) (messages int, bytes int64) {
 	return 1, int64(r.message.Size())
 }
 
-// resolve returns the offset of the first message that a group with this start gets. It refuses a position beyond the end.
-func (l *log) resolve(start backend.Start) (offset uint64, err error) {
+// resolveStart returns the offset of the first message that a group with this start gets. It refuses a position beyond the end.
+func (l *log) resolveStart(start backend.Start) (offset uint64, err error) {
 	if after, ok := start.After(); ok {
 		offset, err = parsePosition(after)
 		if err == nil && offset >= l.next() {
@@ -102,7 +102,7 @@ func (l *log) resolve(start backend.Start) (offset uint64, err error) {
 		return max(offset+1, l.first), err
 	}
 	if t, ok := start.At(); ok {
-		return l.since(t), nil
+		return l.offsetAt(t), nil
 	}
 	switch start {
 	case backend.StartEarliest:
@@ -130,9 +130,9 @@ func parsePosition(p string) (offset uint64, err error) {
 	return offset, nil
 }
 
-// own copies the payload and the headers of each of n messages, so that a message shares no
+// copyPayloads copies the payload and the headers of each of n messages, so that a message shares no
 // memory with its original.
-func own(n int, message func(i int) *backend.Message) {
+func copyPayloads(n int, message func(i int) *backend.Message) {
 	var s slab.Slab
 	for i := range n {
 		s.Expect(len(message(i).Payload), len(message(i).Headers), 0)
@@ -145,9 +145,9 @@ func own(n int, message func(i int) *backend.Message) {
 	}
 }
 
-// ownTexts copies the texts of each of n messages whose headers are own, so that texts of messages that follow each
+// copyTexts copies the texts of each of n messages whose headers are own, so that texts of messages that follow each
 // other are together in memory. A processor reads them much faster than texts that are far apart.
-func ownTexts(n int, message func(i int) *backend.Message) {
+func copyTexts(n int, message func(i int) *backend.Message) {
 	var s slab.Slab
 	for i := range n {
 		m := message(i)

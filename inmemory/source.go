@@ -13,15 +13,15 @@ import (
 // A source is one member of a group. The lock of the topic guards all fields except loan,
 // which belongs to the caller of Receive.
 type source struct {
-	group    *group
-	lease    time.Duration
-	fence    bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
-	heard    time.Time     // when the member was last heard of, see backend.Config.Ephemeral
-	waits    bool          // in Receive
-	instance instance      // the process that the member is part of; zero if it has no name
-	err      error         // the error of all calls after end; nil before end; see failure
-	ended    chan struct{} // closed by end
-	loan     slab.Loan     // memory of the deliveries that the last Receive returned
+	group     *group
+	lease     time.Duration
+	fence     bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
+	lastSeen  time.Time     // when the member was last heard of, see backend.Config.Ephemeral
+	receiving bool          // in Receive
+	instance  instance      // the process that the member is part of; zero if it has no name
+	err       error         // the error of all calls after end; nil before end; see failure
+	ended     chan struct{} // closed by end
+	loan      slab.Loan     // memory of the deliveries that the last Receive returned
 }
 
 // An instance is one incarnation of a process with a name, see [backend.Config].Instance.
@@ -58,7 +58,7 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 			return nil, err
 		}
 		if g.ephemeral = c.Ephemeral; g.ephemeral {
-			t.ledger.add(g)
+			t.totals.addEphemeral(g)
 		}
 	}
 	if g.ephemeral != c.Ephemeral {
@@ -74,7 +74,7 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 			old.end(backend.ErrReplaced)
 		}
 	}
-	g.members[s], s.heard = struct{}{}, time.Now()
+	g.members[s], s.lastSeen = struct{}{}, time.Now()
 	if c.Notify != nil {
 		g.notify = c.Notify
 	}
@@ -85,18 +85,18 @@ func (b *Backend) Attach(ctx context.Context, c backend.Config) (_ backend.Sourc
 // are due. They stay due, so no message is lost.
 func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	s.loan.Return()
-	ds, err := s.await(ctx, limit, maxBytes)
-	own(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock of the topic
+	ds, err := s.awaitDue(ctx, limit, maxBytes)
+	copyPayloads(len(ds), func(i int) *backend.Message { return &ds[i].Message }) // without the lock of the topic
 	return ds, failed(err, "receive", s.group.path)
 }
 
-// await waits until messages are due and takes at most limit of them, of at most maxBytes
+// awaitDue waits until messages are due and takes at most limit of them, of at most maxBytes
 // together.
-func (s *source) await(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
+func (s *source) awaitDue(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	g := s.group
 	g.topic.mu.Lock()
 	defer g.topic.unlock()
-	for s.heard = time.Now(); ; {
+	for s.lastSeen = time.Now(); ; {
 		switch {
 		case s.failure() != nil:
 			return nil, s.failure()
@@ -118,7 +118,7 @@ func (s *source) await(ctx context.Context, limit int, maxBytes int64) ([]backen
 func (s *source) wait(ctx context.Context) {
 	g := s.group
 	g.waiting++
-	s.waits = true
+	s.receiving = true
 	changed := g.changed
 	g.topic.unlock()
 	select {
@@ -130,12 +130,12 @@ func (s *source) wait(ctx context.Context) {
 	}
 	g.topic.mu.Lock()
 	g.waiting--
-	s.waits, s.heard = false, time.Now()
+	s.receiving, s.lastSeen = false, time.Now()
 }
 
 // Ack implements [backend.Source]. With Config.ConfirmAcks it is fenced, like Delay.
 func (s *source) Ack(_ context.Context, ds []*backend.Delivery) error {
-	return s.each("ack", len(ds), func(i int, _ time.Time) error {
+	return s.forEach("ack", len(ds), func(i int, _ time.Time) error {
 		e, err := s.entry(ds[i], s.fence)
 		if err == nil && !e.settled {
 			s.group.settle(e)
@@ -146,7 +146,7 @@ func (s *source) Ack(_ context.Context, ds []*backend.Delivery) error {
 
 // Delay implements [backend.Delayer].
 func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
-	return s.each("delay", len(ds), func(i int, now time.Time) error {
+	return s.forEach("delay", len(ds), func(i int, now time.Time) error {
 		e, err := s.entry(&ds[i].Delivery, true)
 		if err != nil {
 			return err
@@ -155,7 +155,7 @@ func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
 			e.attempt--
 		}
 		e.receipt = nil
-		s.group.postpone(nil, now.Add(max(ds[i].For, 0)), e)
+		s.group.reschedule(nil, now.Add(max(ds[i].For, 0)), e)
 		return nil
 	})
 }
@@ -163,19 +163,19 @@ func (s *source) Delay(_ context.Context, ds []backend.Delayed) error {
 // Extend implements [backend.Extender]. It also extends a lease that has expired, unless
 // the message was redelivered.
 func (s *source) Extend(_ context.Context, ds []*backend.Delivery) error {
-	return s.each("extend", len(ds), func(i int, now time.Time) error {
+	return s.forEach("extend", len(ds), func(i int, now time.Time) error {
 		e, err := s.entry(ds[i], true)
-		s.heard = now
+		s.lastSeen = now
 		if err == nil {
-			s.group.postpone(s, now.Add(s.lease), e)
+			s.group.reschedule(s, now.Add(s.lease), e)
 		}
 		return err
 	})
 }
 
-// each locks the topic and calls the callback one with each index from 0 to n-1. It
+// forEach locks the topic and calls the callback one with each index from 0 to n-1. It
 // collects the errors of all callbacks.
-func (s *source) each(op string, n int, one func(i int, now time.Time) error) error {
+func (s *source) forEach(op string, n int, one func(i int, now time.Time) error) error {
 	g := s.group
 	g.topic.mu.Lock()
 	defer g.topic.unlock()
@@ -211,14 +211,14 @@ func (s *source) Close() error {
 	s.group.topic.mu.Lock()
 	defer s.group.topic.unlock()
 	s.end(backend.ErrClosed)
-	s.group.leave()
+	s.group.deleteIfEmpty()
 	return nil
 }
 
 // failure returns the error of all calls after end, or nil before end. After Close of the
 // backend it is ErrClosed, also if the topic or the group was deleted before.
 func (s *source) failure() error {
-	if s.group.topic.ledger.closed.Load() {
+	if s.group.topic.totals.closed.Load() {
 		return backend.ErrClosed
 	}
 	return s.err

@@ -11,39 +11,39 @@ import (
 
 // A topic is a log and the groups that read it.
 type topic struct {
-	ledger *ledger
+	totals *totals
 	name   string
 
 	mu        sync.Mutex // guards the fields below, and the groups with their members
 	settings  backend.TopicSettings
 	log       log
-	once      once
+	once      onceIDs
 	groups    map[string]*group // nil after the topic was deleted, or the backend closed
-	unsettled int               // number of unsettled messages of all groups, as the ledger knows it
+	unsettled int               // number of unsettled messages of all groups, as totals knows it
 }
 
 // unlock ends an access to the topic, whatever the access has changed. It forgets each
 // message that every group has settled together with all earlier messages and that is older than
-// Keep, tells the ledger, and wakes members. Without groups it forgets only removed messages.
+// Keep, tells totals, and wakes members. Without groups it forgets only removed messages.
 func (t *topic) unlock() {
 	defer t.mu.Unlock()
-	floor, unsettled := t.settled(), 0
+	floor, unsettled := t.settledOffset(), 0
 	for _, g := range t.groups {
 		unsettled += g.lag() + g.open
-		g.alert()
+		g.wakeNext()
 	}
 	if t.settings.Keep > 0 && t.groups != nil {
-		floor = min(floor, t.log.since(time.Now().Add(-t.settings.Keep)))
+		floor = min(floor, t.log.offsetAt(time.Now().Add(-t.settings.Keep)))
 	}
 	messages, bytes := t.log.trim(floor, len(t.groups) > 0 || t.groups == nil)
 	if messages > 0 || unsettled != t.unsettled {
-		t.ledger.change(-messages, -bytes, unsettled-t.unsettled)
+		t.totals.add(-messages, -bytes, unsettled-t.unsettled)
 		t.unsettled = unsettled
 	}
 }
 
-// settled returns the offset below which every group has settled all messages.
-func (t *topic) settled() (floor uint64) {
+// settledOffset returns the offset below which every group has settled all messages.
+func (t *topic) settledOffset() (floor uint64) {
 	floor = t.log.next()
 	for _, g := range t.groups {
 		floor = min(floor, g.floor)
@@ -51,28 +51,28 @@ func (t *topic) settled() (floor uint64) {
 	return floor
 }
 
-// admit counts a new message of a size. It makes room by forgetting messages that every group has settled.
+// makeRoom counts a new message of a size. It makes room by forgetting messages that every group has settled.
 // If that is not enough, it returns an error and counts nothing.
-func (t *topic) admit(size int) error {
+func (t *topic) makeRoom(size int) error {
 	floor := t.log.first
 	if len(t.groups) > 0 {
-		floor = t.settled()
+		floor = t.settledOffset()
 	}
 	for {
-		err := t.full(size)
+		err := t.checkFull(size)
 		if err == nil {
-			err = t.ledger.enter(size)
+			err = t.totals.reserve(size)
 		}
 		if !errors.Is(err, backend.ErrFull) || t.log.first >= floor {
 			return err
 		}
 		messages, bytes := t.log.trim(t.log.first+1, true)
-		t.ledger.change(-messages, -bytes, 0)
+		t.totals.add(-messages, -bytes, 0)
 	}
 }
 
-// full returns an error if a message of a size would exceed a limit of the topic.
-func (t *topic) full(size int) error {
+// checkFull returns an error if a message of a size would exceed a limit of the topic.
+func (t *topic) checkFull(size int) error {
 	messages, bytes := t.settings.MaxMessages, t.settings.MaxBytes
 	switch {
 	case bytes > 0 && int64(size) > bytes:
@@ -93,7 +93,7 @@ func (t *topic) store(m *backend.Message, r *record) error {
 		}
 	}
 	size := m.Size()
-	if err := t.admit(size); err != nil {
+	if err := t.makeRoom(size); err != nil {
 		return err
 	}
 	t.log.store(r, size)
@@ -104,8 +104,8 @@ func (t *topic) store(m *backend.Message, r *record) error {
 	return nil
 }
 
-// losses returns a notice for each group with unsettled messages.
-func (t *topic) losses() (notices []func()) {
+// lossNotices returns a notice for each group with unsettled messages.
+func (t *topic) lossNotices() (notices []func()) {
 	t.mu.Lock()
 	defer t.unlock()
 	for name, g := range t.groups {
