@@ -187,8 +187,8 @@ const (
 	DropOldest
 )
 
-// String returns the word for w in a configuration file, such as "drop-oldest".
-func (w WhenFull) String() string { return word(w, "wait", "reject", "drop-newest", "drop-oldest") }
+// String returns the text for w in a configuration file, such as "drop-oldest".
+func (w WhenFull) String() string { return enumText(w, "wait", "reject", "drop-newest", "drop-oldest") }
 
 var whenFull = map[WhenFull]publish.WhenFull{
 	WaitWhenFull: publish.Wait, RejectWhenFull: publish.Reject, DropNewest: publish.DropNewest, DropOldest: publish.DropOldest,
