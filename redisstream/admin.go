@@ -34,8 +34,8 @@ func (b *broker) exists(ctx context.Context, stream string) error {
 	return c.err
 }
 
-// Read implements [backend.Reader]. An entry that cannot be decoded becomes a message with
-// the raw bytes of the entry as Payload.
+// Read implements [backend.Reader]. An entry that cannot be decoded becomes a message whose
+// Payload is the raw entry.
 func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, limit int) (ms []backend.Message, err error) {
 	defer func() { err = b.failure("read", topic, err) }()
 	start, err := startID(from)
@@ -47,7 +47,7 @@ func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, li
 		limit = 0
 		start = "-"
 	case start[0] == '@':
-		start = start[1:] // an id without its second number
+		start = start[1:] // an ID without its second number
 	case from != backend.StartEarliest:
 		start = "(" + start
 	}
@@ -61,13 +61,13 @@ func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, li
 	ms = make([]backend.Message, max(c.array(), 0))
 	entries := entryReader{topic, b.options.Topics[topic]}
 	for i := range ms {
-		_, _ = entries.read(&c.parser, &mem, &ms[i], false, len(ms)-i) // after an error the message has its raw bytes
+		_, _ = entries.read(&c.parser, &mem, &ms[i], false, len(ms)-i) // after an error the message has the raw bytes
 	}
 	return ms, c.end()
 }
 
-// Remove implements [backend.Remover]. After a Remove, the lag of a group may be unknown:
-// see [Backend.Stats].
+// Remove implements [backend.Remover]. Afterwards the lag of a group may be unknown; see
+// [Backend.Stats].
 func (b *Backend) Remove(ctx context.Context, topic string, positions []string) error {
 	stream := b.streamKey(topic)
 	err := b.exists(ctx, stream)
@@ -84,12 +84,11 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 	return b.failure("remove", topic, err)
 }
 
-// Stats implements [backend.Statser]. The lag of a group at the start or the end of the
-// topic is exact. The lag of any other group is [backend.Unknown] on Redis 6.2, after a
-// Remove, or after another program trimmed the stream. The lag is also unknown for a group
-// that began in the middle of the topic, until the group reaches the end. A member that
-// ended without Close is counted until one lease after its end. Oldest is zero too if
-// another program chose an id that is not a time.
+// Stats implements [backend.Statser]. The lag is exact for a group at the start or the end of
+// the topic. For any other group it is [backend.Unknown] on Redis 6.2, after a Remove, after
+// another program has trimmed the stream, and, if the group began in the middle of the topic,
+// until it reaches the end. A member that ended without Close is counted until one lease after
+// its end. Oldest is also zero if another program chose an ID that is not a time.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Stats, err error) {
 	stream := b.streamKey(topic)
 	c := b.run(ctx, statsScript, []string{stream, trimmedKey(stream)}, group, millis(unknownLease))
@@ -106,8 +105,8 @@ func (b *Backend) Stats(ctx context.Context, topic, group string) (s backend.Sta
 	return s, b.failure("stats", topic+"/"+group, c.end())
 }
 
-// Topics implements [backend.Admin]. It scans all keys of the server, or of all masters of
-// a Cluster, 1000 at a time.
+// Topics implements [backend.Admin]. It scans all keys of the server, or of all masters of a
+// Cluster, 1000 at a time.
 func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
 	keys, err := b.scanKeys(ctx, string(b.namespace)+":{*}", "stream")
 	for _, key := range keys {
@@ -121,8 +120,8 @@ func (b *Backend) Topics(ctx context.Context) (topics []string, err error) {
 
 const scanStep = 1000
 
-// walk returns the keys of all servers that match a pattern and have the type kind. An
-// empty kind means any type.
+// scanKeys returns the keys of all servers that match a pattern and have the type kind. An empty
+// kind means any type.
 func (b *broker) scanKeys(ctx context.Context, pattern, kind string) (all []string, err error) {
 	err = b.with(ctx, func(sess *session) error {
 		err := sess.do(ctx, func(ctx context.Context) error {
@@ -171,8 +170,8 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 		return b.failure("delete", topic, err)
 	}
 	b.bounds.store(topic, false, time.Now())
-	// The marks of Once and of instances expire by themselves. Until then a new message could
-	// count as a duplicate of a deleted message.
+	// The marks of Once and of instances would expire by themselves, but until then a new
+	// message could be taken for a duplicate of a deleted one.
 	marks, err := b.scanKeys(ctx, stream+":*", "")
 	for part := range slices.Chunk(marks, scanStep) {
 		keys = []any{"unlink", neverKey(stream)} // at least one key
@@ -246,10 +245,10 @@ func (b *Backend) Settled(ctx context.Context, topic, group string, positions []
 
 var _ backend.Pauser = (*Backend)(nil)
 
-// Pause implements [backend.Pauser]. The pause of a group is a key, with a text in the form of
-// a URL query, such as since=1795255882779698&by=ada&why=INC-7. The key expires at the end of the
-// pause. Members see it at the next run of take.lua, within half a second. Resume and the
-// end of a pause are seen by the next Receive.
+// Pause implements [backend.Pauser]. A pause is a key whose text has the form of a URL query,
+// such as since=1795255882779698&by=ada&why=INC-7. It expires at the end of the pause. Members
+// see a pause at the next run of take.lua, within half a second, and the end of a pause or a
+// Resume at the next Receive.
 func (b *Backend) Pause(ctx context.Context, topic, group string, p backend.Pause) error {
 	if err := p.Check(); err != nil {
 		return b.failure("pause", topic+"/"+group, err)
@@ -279,14 +278,14 @@ func pauseKeys(stream, group string) []string {
 	return []string{stream, pauseKey(delayedKey(stream, group))}
 }
 
-// pause runs pause.lua, and returns the text of the present pause.
+// pause runs pause.lua, and returns the text of the current pause.
 func (b *broker) pause(ctx context.Context, keys []string, args ...any) (text []byte, err error) {
 	c := b.run(ctx, pauseScript, keys, args...)
 	text = c.bulk()
 	return text, c.err
 }
 
-// readPause reads the text of a pause. An empty text is no pause.
+// readPause parses the text of a pause. An empty text means that there is none.
 func readPause(text []byte) (p backend.Pause) {
 	values, err := url.ParseQuery(string(text))
 	if err != nil || len(text) == 0 {

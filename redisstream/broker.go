@@ -12,28 +12,28 @@ import (
 	"github.com/seed41896749/eventbus/internal/pool"
 )
 
-// A broker has the client that the program lent to the backend, and a pool of wires. Each
-// call to the servers uses one wire.
+// A broker reaches the servers. It has the client that was passed to [New] and a pool of
+// sessions; each call uses one session.
 type broker struct {
 	client    redis.UniversalClient
-	cluster   *redis.ClusterClient // the lent client if it is a ClusterClient, or else nil
-	hooked    sync.Map             // *redis.Client to *atomic.Bool: the clients with a detour, and whether the server was inspected
-	allHooked atomic.Bool          // all nodes that the lent client knew before New have a detour
-	sentinel  bool                 // the lent client was made for Sentinel
+	cluster   *redis.ClusterClient // client if it is a ClusterClient, otherwise nil
+	hooked    sync.Map             // *redis.Client to *atomic.Bool: clients with a sessionHook, and whether their server passed its inspection
+	allHooked atomic.Bool          // all nodes that client knew before New have a sessionHook
+	sentinel  bool                 // client was made for Sentinel
 	sessions  *pool.Pool[*session]
-	all       sync.Map     // *wire to true: the wires of the pool and of members that have not ended
-	pruned    atomic.Int64 // when prune last looked at all wires, in nanoseconds of Unix
+	all       sync.Map     // *session to true: all sessions that have not ended, of the pool and of readerPool
+	pruned    atomic.Int64 // when prune last ran, in nanoseconds since 1970
 
-	masterEpoch   atomic.Int64 // changes whenever Sentinel may have named another master
-	sentinelConns atomic.Int64 // number of watchmen that are not closed
+	masterEpoch   atomic.Int64 // grows whenever Sentinel may have named another master
+	sentinelConns atomic.Int64 // number of open sentinelConns
 }
 
-// wireKey is the key of a context value: the wire that the call with this context must use.
+// sessionKey is the context key of the session that a call must use.
 type sessionKey struct{}
 
-// A detour is the innermost hook of the lent client, or of its client for one node of a
-// Cluster. If the context of a call has a wire, the detour passes the call to a client of
-// the wire. It lets all other calls through.
+// A sessionHook is the innermost hook of the program's client, or of its client for one node of
+// a Cluster. If the context of a command has a session, the hook passes the command to the
+// session's own client for that node. All other commands go on as usual.
 type sessionHook struct {
 	broker *broker
 	node   *redis.Client
@@ -66,22 +66,22 @@ func (d sessionHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 		d.broker.reloadTopology(ctx, err)
 		failed := func(c redis.Cmder) bool { return c.Err() != nil }
 		if err != nil && !slices.ContainsFunc(cmds, failed) {
-			// The server refused the connection with an error reply. go-redis gives such an
-			// error to no command.
+			// The server refused the connection with an error reply, which go-redis assigns
+			// to no command.
 			for _, c := range cmds {
 				c.SetErr(err)
 			}
 		}
 		if d.broker.cluster != nil && cmds[0].Name() != "asking" {
-			return nil // ClusterClient would also give err to the commands that succeeded
+			return nil // for err, ClusterClient would fail the commands that succeeded too
 		}
-		return err // in Cluster the command is behind ASKING, and nil would mean that it succeeded
+		return err // behind ASKING, nil would mean that the command succeeded
 	}
 }
 
-// suspect makes a Cluster client ask for the topology, if a server gave no answer: a replica
-// may have replaced it. The client itself asks only before it repeats a command, which it
-// never does for the backend, and otherwise once a minute.
+// reloadTopology makes a Cluster client reload the topology if err is not a reply: a replica may
+// have taken over from the server. On its own the client reloads only once a minute, and before
+// it retries a command, which it never does for the backend.
 func (b *broker) reloadTopology(ctx context.Context, err error) {
 	if b.cluster != nil && !isReply(err) {
 		b.cluster.ReloadState(ctx)
@@ -89,9 +89,8 @@ func (b *broker) reloadTopology(ctx context.Context, err error) {
 }
 
 // DialHook implements [redis.Hook]. When Sentinel names another master, go-redis closes the
-// connections of the client that was made for Sentinel, but not the connections of wires.
-// So each connection of that client is a watchman, and its end also ends the connections
-// of wires.
+// connections of its failover client, but not those of our sessions. Wrapping the failover
+// client's connections as sentinelConns lets the sessions notice.
 func (d sessionHook) DialHook(next redis.DialHook) redis.DialHook {
 	if d.node.Options().Addr != sentinelAddr {
 		return next
@@ -102,17 +101,17 @@ func (d sessionHook) DialHook(next redis.DialHook) redis.DialHook {
 			return nil, err
 		}
 		if d.broker.sentinelConns.Add(1) == 1 {
-			d.broker.masterEpoch.Add(1) // the master may have changed while no watchman was open
+			d.broker.masterEpoch.Add(1) // the master may have changed while none was open
 		}
 		return checked(&sentinelConn{Conn: c, broker: d.broker}, c), nil
 	}
 }
 
-// underSentinel is the address that go-redis gives a client made for Sentinel.
+// sentinelAddr is the address that go-redis gives a failover client.
 const sentinelAddr = "FailoverClient"
 
-// A watchman is a connection of a client made for Sentinel. After it is closed, for any
-// reason, all wires close their connections and dial again.
+// A sentinelConn is a connection of a failover client. Once it is closed, for whatever reason,
+// all sessions close their connections and dial again.
 type sentinelConn struct {
 	net.Conn
 	broker *broker
@@ -128,10 +127,9 @@ func (m *sentinelConn) Close() error {
 	return m.Conn.Close()
 }
 
-// watchMaster makes sure that the lent client has an open watchman, because the end of a
-// watchman tells the wires of a new master. Without Sentinel it does nothing. go-redis does
-// not look at ctx while it waits for an answer. So a master that is silent may delay the end
-// of a call by grace.
+// ensureSentinelConn makes sure that the failover client has an open sentinelConn, because only
+// its end shows that the master has changed. Without Sentinel it does nothing. go-redis ignores
+// ctx while it waits for a reply, so a silent master may delay the end of a call by cancelGrace.
 func (b *broker) ensureSentinelConn(ctx context.Context) error {
 	if !b.sentinel || b.sentinelConns.Load() > 0 {
 		return nil
@@ -139,7 +137,8 @@ func (b *broker) ensureSentinelConn(ctx context.Context) error {
 	return b.client.(*redis.Client).WithTimeout(cancelGrace).Ping(ctx).Err()
 }
 
-// node returns the lent client, or in Cluster its client for the master that has a key.
+// node returns the client for the server of a key: the program's client, or in Cluster its
+// client for the master that has the key.
 func (b *broker) node(ctx context.Context, key string) (*redis.Client, error) {
 	if b.cluster != nil {
 		if err := b.addHooks(ctx); err != nil {
@@ -150,8 +149,8 @@ func (b *broker) node(ctx context.Context, key string) (*redis.Client, error) {
 	return b.client.(*redis.Client), nil
 }
 
-// detourAll adds the detour, one time, to all nodes of a Cluster, because the lent client may
-// have known nodes before New.
+// addHooks hooks all nodes of a Cluster, once, because the client may have known nodes before
+// New.
 func (b *broker) addHooks(ctx context.Context) error {
 	if b.allHooked.Load() {
 		return nil
@@ -166,7 +165,7 @@ func (b *broker) addHooks(ctx context.Context) error {
 	return err
 }
 
-// masterNodes returns the lent client, or in Cluster its clients for all masters.
+// masterNodes returns the program's client, or in Cluster its clients for all masters.
 func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err error) {
 	if b.cluster == nil {
 		return []*redis.Client{b.client.(*redis.Client)}, nil
@@ -184,8 +183,8 @@ func (b *broker) masterNodes(ctx context.Context) (nodes []*redis.Client, err er
 	return nodes, err
 }
 
-// detour adds a detour to a client, unless the client has one. It returns the flag whose
-// value is true after the client's server passed an inspection.
+// addHook adds a sessionHook to a client, unless it has one. It returns the flag that is set
+// once the client's server has passed an inspection.
 func (b *broker) addHook(node *redis.Client) (inspected *atomic.Bool) {
 	flag, has := b.hooked.LoadOrStore(node, new(atomic.Bool))
 	if !has {
@@ -194,10 +193,10 @@ func (b *broker) addHook(node *redis.Client) (inspected *atomic.Bool) {
 	return flag.(*atomic.Bool)
 }
 
-const idleTimeout = time.Minute // a connection to a Cluster node that is unused for this time is closed
+const idleTimeout = time.Minute // unused connections to Cluster nodes are closed after this time
 
-// prune closes, about once a minute, the connections to nodes of a Cluster that no call has
-// used since the last time. The Cluster may have lost these nodes.
+// prune closes, about once a minute, the connections to Cluster nodes that no call has used
+// since the last time. The Cluster may have lost these nodes.
 func (b *broker) prune() {
 	if b.cluster == nil {
 		return
@@ -211,13 +210,13 @@ func (b *broker) prune() {
 	}
 }
 
-// sound reports whether the server of node passed an inspection.
+// inspected reports whether the server of node has passed an inspection.
 func (b *broker) inspected(node *redis.Client) bool {
 	flag, has := b.hooked.Load(node)
 	return has && flag.(*atomic.Bool).Load()
 }
 
-// eachServer calls f for all servers at the same time. It returns the error of each.
+// eachServer calls f for all servers at the same time, and returns the error of each.
 func (b *broker) eachServer(ctx context.Context, f func(context.Context, *redis.Client) error) (nodes []*redis.Client, errs []error, err error) {
 	err = b.with(ctx, func(sess *session) error {
 		return sess.do(ctx, func(ctx context.Context) (err error) {

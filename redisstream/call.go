@@ -10,39 +10,39 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A call is one command, and the parser of its reply. Before the call, reply may have empty
-// memory, to which the reply is written. If the call fails, err has the reason, and the
-// parser reads nothing.
+// A call is one command and the parser of its reply. The caller may set reply to empty memory
+// for the reply to be written to. If the call fails, err has the reason, and the parser reads
+// nothing.
 //
-// The command is a RawWriteToCmd, because go-redis never repeats such a command, even if
-// the options of the lent client ask for retries. A repeated publish could store a message
-// twice. A repeated read would skip the messages of the lost reply. go-redis still follows
-// MOVED and ASK, because a server with this answer has not run the command.
+// The command is a RawWriteToCmd, because go-redis never retries such a command, whatever the
+// options of the program's client say. Retrying a publish could store a message twice, and
+// retrying a read would skip the messages of the lost reply. MOVED and ASK are still followed,
+// because a server that replies with them has not run the command.
 type call struct {
 	args   []any
-	script *script // set if args run a script by its digest; nil for another command
+	script *script // the script that args run by its digest; nil for any other command
 	reply  reply
 	parser
 }
 
-// inFull makes c send the text of its script in place of the digest.
+// inFull makes c send the text of its script instead of the digest.
 func (c *call) inFull() { c.args[0], c.args[1] = "eval", c.script.text }
 
 func (c *call) command(ctx context.Context) *redis.RawWriteToCmd {
 	cmd := redis.NewRawWriteToCmd(ctx, &c.reply, c.args...)
-	cmd.SetStepCount(1) // without it, ClusterClient would ask the server for the step count, by COMMAND
+	cmd.SetStepCount(1) // otherwise ClusterClient would ask the server for it, with COMMAND
 	return cmd
 }
 
-// send makes calls in one round trip. It repeats a call if the server did not know its
-// script, or if its key has moved to another server. After send each call has its own
-// error.
+// send makes calls in one round trip. It repeats a call whose script the server did not know,
+// and a call whose key has moved to another server. Afterwards each call has an error of its
+// own.
 func (sess *session) send(ctx context.Context, calls ...*call) {
 	err := sess.do(ctx, func(ctx context.Context) error {
 		sess.roundTrip(ctx, calls)
 		for i, c := range calls {
-			// The server has not run a call with one of these errors, so it is made again.
-			// In a pipeline go-redis does not follow MOVED and ASK.
+			// Repeating is safe: a server that replies with one of these errors has not run
+			// the call. In a pipeline go-redis does not follow MOVED and ASK itself.
 			if isMoved(c.err) && len(calls) > 1 {
 				sess.roundTrip(ctx, calls[i:i+1])
 			}
@@ -67,8 +67,8 @@ func (sess *session) send(ctx context.Context, calls ...*call) {
 	}
 }
 
-// errNoReply is the error of a command without a reply if go-redis reports no error. An
-// example is a command that a hook of the program did not pass on.
+// errNoReply is for a command that got neither a reply nor an error of go-redis, for example
+// because a hook of the program did not pass it on.
 var errNoReply = fmt.Errorf("%w: no reply", backend.ErrUnknownOutcome)
 
 func (sess *session) roundTrip(ctx context.Context, calls []*call) {
@@ -88,7 +88,7 @@ func (sess *session) roundTrip(ctx context.Context, calls []*call) {
 	}
 }
 
-// with calls use with a wire from the pool, and then puts the wire back.
+// with calls use with a session of the pool.
 func (b *broker) with(ctx context.Context, use func(*session) error) error {
 	sess, err := b.sessions.Get(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *broker) with(ctx context.Context, use func(*session) error) error {
 	return use(sess)
 }
 
-// send makes calls on a wire of the pool.
+// send makes calls in one round trip, on a session of the pool.
 func (b *broker) send(ctx context.Context, calls ...*call) {
 	err := b.with(ctx, func(sess *session) error {
 		sess.send(ctx, calls...)
@@ -111,27 +111,27 @@ func (b *broker) send(ctx context.Context, calls ...*call) {
 	}
 }
 
-// command sends one command, and returns its call.
+// command sends one command and returns its call.
 func (b *broker) command(ctx context.Context, args ...any) *call {
 	c := &call{args: args}
 	b.send(ctx, c)
 	return c
 }
 
-// run runs a script, and returns its call.
+// run runs a script and returns its call.
 func (b *broker) run(ctx context.Context, s *script, keys []string, args ...any) *call {
 	c := s.call(keys, args...)
 	b.send(ctx, c)
 	return c
 }
 
-// A script is a Lua program in the server. While it runs, the server runs no other command.
-// The text of a script is constant and begins with its name and version. Only keys and
-// arguments change.
+// A script is a Lua program that runs in the server. While it runs, the server does nothing
+// else. The text of a script is constant and begins with its name and version; only keys and
+// arguments vary.
 //
-// A call names the script by its digest. After a restart or a flush of its scripts, the
-// server does not know the digest. It then runs nothing and returns an error. The call is
-// made again with the text, and the server remembers it.
+// A call names the script by its digest. A server that was restarted, or whose scripts were
+// flushed, does not know the digest; it then runs nothing and returns an error. The call is
+// repeated with the text, which the server remembers.
 type script struct{ text, digest string }
 
 //go:embed lua
@@ -152,7 +152,7 @@ var (
 	groupsScript    = newScript("groups")
 	clockScript     = newScript("clock")
 	declareScript   = newScript("declare")
-	heartbeatScript = newScript("hear")
+	heartbeatScript = newScript("heartbeat")
 	expireScript    = newScript("expire")
 	indexScript     = newScript("index")
 	pauseScript     = newScript("pause")
@@ -160,12 +160,12 @@ var (
 	settledScript   = newScript("settled")
 )
 
-// newScript returns the script with this name. In its text, the file with/NAME.lua replaces
-// each line "-- with NAME". Several scripts share the functions of such a file.
+// newScript returns the script with this name. Each line "-- include NAME" of its text is
+// replaced with the functions in include/NAME.lua, which several scripts share.
 func newScript(name string) *script {
 	text := textOf(name)
-	for _, part := range []string{"ids", "lease", "count", "instance", "release", "start", "floor", "settings", "now", "members", "gone"} {
-		text = strings.Replace(text, "-- with "+part+"\n", textOf("with/"+part), 1)
+	for _, part := range []string{"ids", "lease", "count", "instance", "release", "start", "floor", "settings", "now", "members", "destroy"} {
+		text = strings.Replace(text, "-- include "+part+"\n", textOf("include/"+part), 1)
 	}
 	return &script{text, redis.NewScript(text).Hash()}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// An inspection asks servers, each before its first use, whether they keep messages safely.
-// It asks a server once: later topics on a server that failed get the same error, without
-// another wait. Another inspection asks that server again.
+// An inspection checks, before the first use of a server, whether that server keeps messages
+// safely. It asks a server only once: later topics on a server that failed get the same error
+// without another wait. The next inspection asks that server again.
 type inspection struct {
 	backend *Backend
 	session *session
@@ -46,12 +46,12 @@ func (i *inspection) topic(ctx context.Context, stream string) error {
 	return err
 }
 
-// server inspects one server.
+// inspect inspects one server.
 func (i *inspection) inspect(ctx context.Context, node *redis.Client) error {
 	return i.session.do(ctx, func(ctx context.Context) error { return inspect(ctx, i.backend, node) })
 }
 
-// checkServers inspects all servers. It accepts servers that do not answer if another one
+// checkServers inspects all servers. Servers that do not answer are accepted if another one
 // does: their topics fail, and the first use of such a server inspects it.
 func (b *Backend) checkServers(ctx context.Context) error {
 	nodes, errs, err := b.eachServer(ctx, func(ctx context.Context, node *redis.Client) error { return inspect(ctx, b, node) })
@@ -75,9 +75,9 @@ func (b *Backend) checkServers(ctx context.Context) error {
 	return nil
 }
 
-// inspect asks one server. It refuses a server with an unsuitable version or eviction
-// policy. It notes a warning if the server has no append-only file, may forget marks, or
-// does not tell its settings to the client.
+// inspect checks one server. It refuses a server with an unsuitable version or eviction policy.
+// It records a warning if the server has no append-only file, may forget marks, or does not let
+// the client read its settings.
 func inspect(ctx context.Context, b *Backend, node *redis.Client) error {
 	info, err := serverInfo(ctx, node)
 	if err != nil {
@@ -95,31 +95,31 @@ func inspect(ctx context.Context, b *Backend, node *redis.Client) error {
 	return nil
 }
 
-// infoOf returns the settings and figures of a server, by section. It returns nil if this client may not ask.
+// serverInfo returns what INFO reports about a server, by section. It returns nil if this client
+// is not permitted to ask.
 func serverInfo(ctx context.Context, node *redis.Client) (map[string]map[string]string, error) {
 	info, err := node.InfoMap(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), "'info'") {
-		return nil, nil // a denied SELECT is an error, because then all other commands are denied too
+		return nil, nil // a denied SELECT is an error, because all other commands are then denied as well
 	}
 	return info, err
 }
 
-// older reports whether version is before major.minor. It returns false for a version that
-// it cannot read.
+// olderThan reports whether version is before major.minor. A version that it cannot read is not.
 func olderThan(version string, major, minor int) bool {
 	var m, n int
 	_, err := fmt.Sscanf(version, "%d.%d", &m, &n)
 	return err == nil && (m < major || m == major && n < minor)
 }
 
-// warnings are texts for the operator, each told once for the backend.
+// warnings are texts for the operator. A backend sends each of them once.
 type warnings struct {
 	mu   sync.Mutex
 	all  []string
-	sent int // how many of all were told
+	sent int // how many of all were sent
 }
 
-// warn records a warning, unless it was noted before. The next Attach tells it.
+// warn records a warning that has not been recorded yet. The next Attach sends it.
 func (w *warnings) warn(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,7 +128,7 @@ func (w *warnings) warn(text string) {
 	}
 }
 
-// tell sends the warnings that were not told yet as notices about the whole backend.
+// deliver sends the warnings that were not sent yet, as notices about the whole backend.
 func (w *warnings) deliver(notify func(backend.Notice)) {
 	if notify == nil {
 		return
@@ -144,7 +144,8 @@ func (w *warnings) deliver(notify func(backend.Notice)) {
 
 var _ backend.Checker = (*Backend)(nil)
 
-// Check implements [backend.Checker]. It asks each server, in Cluster each master, for INFO and one setting.
+// Check implements [backend.Checker]. It asks each server, in Cluster each master, for INFO and
+// one setting.
 func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 	var mu sync.Mutex
 	var found []backend.Finding
@@ -175,7 +176,7 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 	return found, nil
 }
 
-// examine returns the findings about one server.
+// serverFindings returns the findings about one server.
 func (b *broker) serverFindings(ctx context.Context, node *redis.Client) ([]backend.Finding, error) {
 	info, err := serverInfo(ctx, node)
 	if err != nil {
@@ -183,7 +184,8 @@ func (b *broker) serverFindings(ctx context.Context, node *redis.Client) ([]back
 	}
 	found := append(settingsFindings(info), stateFindings(info)...)
 	if info["Persistence"]["aof_enabled"] == "1" {
-		// Many users may not ask for a setting, and servers of some providers refuse it to all.
+		// An error is normal: many users lack the permission, and some providers refuse
+		// CONFIG GET to everybody.
 		if set, err := node.ConfigGet(ctx, "appendfsync").Result(); err == nil && set["appendfsync"] == "no" {
 			found = append(found, backend.Finding{
 				Code: "redis-fsync", Severity: backend.SeverityWarning,
@@ -196,7 +198,7 @@ func (b *broker) serverFindings(ctx context.Context, node *redis.Client) ([]back
 	return b.addServer(node, found), nil
 }
 
-// at adds the server to findings, and completes their commands.
+// addServer adds the server to findings, and completes their commands.
 func (b *broker) addServer(node *redis.Client, found []backend.Finding) []backend.Finding {
 	for i := range found {
 		found[i].Server = b.serverName(node)
@@ -207,7 +209,7 @@ func (b *broker) addServer(node *redis.Client, found []backend.Finding) []backen
 	return found
 }
 
-// nameOf returns the address of a server. A client for Sentinel does not tell it.
+// serverName returns the address of a server, which a client for Sentinel does not reveal.
 func (b *broker) serverName(node *redis.Client) string {
 	if b.sentinel {
 		return "redis, the master of the sentinels"
@@ -215,7 +217,7 @@ func (b *broker) serverName(node *redis.Client) string {
 	return "redis " + node.Options().Addr
 }
 
-// client returns redis-cli with the arguments for a server, without a password.
+// redisCLI returns redis-cli with the arguments for a server, without a password.
 func (b *broker) redisCLI(node *redis.Client) []string {
 	o := node.Options()
 	args := []string{"redis-cli"}
@@ -226,7 +228,7 @@ func (b *broker) redisCLI(node *redis.Client) []string {
 		args = append(args, "--tls")
 	}
 	switch host, port, err := net.SplitHostPort(o.Addr); {
-	case b.sentinel: // the client does not tell the address
+	case b.sentinel: // the address is unknown
 	case err == nil:
 		args = append(args, "-h", host, "-p", port)
 	default:
@@ -237,12 +239,13 @@ func (b *broker) redisCLI(node *redis.Client) []string {
 
 const codeEvicts = "redis-evicts"
 
-// settingsOf returns the findings about the settings of a server. A server with an error among them is refused.
+// settingsFindings returns the findings about the settings of a server. A server is refused if
+// one of them is an error.
 func settingsFindings(info map[string]map[string]string) (found []backend.Finding) {
 	if info == nil {
 		return []backend.Finding{{
 			Code: "redis-unseen", Severity: backend.SeverityNote,
-			Text:   "may not look at the server's settings (INFO): version, eviction and persistence are not checked",
+			Text:   "this user may not read the server's settings (INFO), so version, eviction and persistence are not checked",
 			Remedy: "allow the user +info",
 		}}
 	}
@@ -264,8 +267,8 @@ func settingsFindings(info map[string]map[string]string) (found []backend.Findin
 		// Streams and delays have no time to live.
 		found = append(found, backend.Finding{
 			Code: "redis-forgets", Severity: backend.SeverityWarning,
-			Text:    "the server's maxmemory-policy is " + policy + ": when its memory is full it keeps topics, but may forget IDs of Once early, and so store an event twice",
-			Remedy:  "noeviction is better",
+			Text:    "the server's maxmemory-policy is " + policy + ": when its memory is full it keeps topics, but may forget IDs of Once early and then store an event twice",
+			Remedy:  "set noeviction",
 			Command: []string{"config", "set", "maxmemory-policy", "noeviction"},
 		})
 	default:
@@ -294,9 +297,9 @@ func corrupts(version string) bool {
 	return is && err == nil && n < 5
 }
 
-const fullPercent = 90 // percent of maxmemory from which a server is nearly full
+const fullPercent = 90 // percent of maxmemory from which a server counts as nearly full
 
-// stateOf returns the findings about the state of a server.
+// stateFindings returns the findings about the state of a server.
 func stateFindings(info map[string]map[string]string) (found []backend.Finding) {
 	used, _ := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
 	if most, err := strconv.ParseInt(info["Memory"]["maxmemory"], 10, 64); err == nil && most > 0 && used >= most/100*fullPercent {

@@ -27,7 +27,7 @@ import (
 //	redis+sentinel://user:password@host:26379/master   the host of a Sentinel
 //	redis+cluster://user:password@host:6379            the host of any node
 //
-// docs/redis.md lists the parameters. For every other setting pass a client to [New].
+// docs/redis.md lists the parameters. For any other setting, pass a client to [New].
 type Driver struct{ topics map[string]TopicOptions }
 
 var (
@@ -41,7 +41,7 @@ func (Driver) Schemes() []string {
 	return []string{"redis", "rediss", "unix", "redis+sentinel", "redis+cluster"}
 }
 
-// Open implements [backend.Driver]. It inspects the servers, as the function [Open] does.
+// Open implements [backend.Driver]. It checks the servers, as the function [Open] does.
 func (d Driver) Open(ctx context.Context, u *url.URL) (backend.Backend, error) {
 	b, err := d.open(ctx, u)
 	if err != nil {
@@ -58,9 +58,10 @@ func (Driver) CheckURL(u *url.URL) error {
 	return nil
 }
 
-// Open opens a backend on the Redis that u names, in a form that [Driver] lists. It refuses
-// a server before 6.2, and a server that may evict topics (see [Options].AllowEviction). In
-// Cluster it accepts masters that do not answer if another one does.
+// Open opens a backend on the Redis that u names, in one of the forms that [Driver] lists. It
+// refuses a server older than 6.2, and a server that may evict topics unless
+// [Options].AllowEviction is set. In a Cluster, a master that does not answer is accepted as
+// long as another one does.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
 
 func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
@@ -70,7 +71,8 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	}
 	a.options.Topics = d.topics
 	if a.client.IsClusterMode {
-		// The client asks for the topology on connections of its own.
+		// The client asks for the topology on its own connections, whose failed dials
+		// would be logged.
 		a.client.Dialer = quietly(redis.NewDialer(&redis.Options{DialTimeout: replyTimeout, TLSConfig: a.client.TLSConfig}))
 	}
 	client := redis.NewUniversalClient(&a.client)
@@ -86,9 +88,9 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	return b, nil
 }
 
-// hint connects again to find out whether the URL is wrong about TLS, because the failed
-// call did not tell. A server with TLS closes a connection without TLS. A server without
-// TLS waits for more bytes.
+// hint connects once more to find out whether the URL is wrong about TLS, because the failed
+// call cannot tell. A server with TLS closes a connection without TLS; a server without TLS
+// waits for more bytes.
 func (a *address) hint(ctx context.Context) string {
 	const patience = time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -119,8 +121,8 @@ func (a *address) hint(ctx context.Context) string {
 	return ""
 }
 
-// An address is a parsed URL. From the options of the client only the master's name tells
-// Sentinel, and only IsClusterMode tells Cluster.
+// An address is a parsed URL. In the client's options, MasterName alone means Sentinel and
+// IsClusterMode alone means Cluster.
 type address struct {
 	scheme  string
 	options Options
@@ -129,7 +131,7 @@ type address struct {
 	files   brokerurl.TLSFiles
 }
 
-// parameters returns the parameters of a URL with a's scheme.
+// parameters returns the parameters that a URL with a's scheme may have.
 func (a *address) parameters() brokerurl.Table {
 	t := a.files.Parameters()
 	t["namespace"] = brokerurl.Name(&a.options.Namespace)
@@ -145,8 +147,8 @@ func (a *address) parameters() brokerurl.Table {
 	return t
 }
 
-// only returns p if the scheme of a is one or the other. Otherwise it returns a parameter
-// that fails with the reason.
+// only returns p if a has one of the two schemes. Otherwise it returns a parameter that fails
+// with the reason.
 func (a *address) only(p brokerurl.Parameter, one, other, reason string) brokerurl.Parameter {
 	if a.scheme != one && a.scheme != other {
 		p.Set = func(string) error { return errors.New(reason) }
@@ -154,8 +156,8 @@ func (a *address) only(p brokerurl.Parameter, one, other, reason string) brokeru
 	return p
 }
 
-// parse reads a URL. Its errors quote no part of the URL except a wrong parameter, because
-// the URL may hold a password.
+// parse reads a URL. Because the URL may hold a password, errors quote nothing of it except the
+// wrong parameter.
 func parse(u *url.URL) (*address, error) {
 	a := &address{scheme: u.Scheme, tls: u.Scheme == "rediss"}
 	a.client.Username = u.User.Username()
@@ -186,7 +188,7 @@ func parse(u *url.URL) (*address, error) {
 	return a, err
 }
 
-// place reads the host, the port and the path of the URL.
+// parseHost reads the host, the port and the path of the URL.
 func (a *address) parseHost(u *url.URL) (err error) {
 	path, port, further := strings.TrimPrefix(u.Path, "/"), "6379", ""
 	switch a.scheme {
@@ -194,7 +196,7 @@ func (a *address) parseHost(u *url.URL) (err error) {
 		if u.Host != "" || u.Path == "" || u.Fragment != "" {
 			return errors.New("a URL with unix: is unix:///path/of/the/socket")
 		}
-		a.client.Addrs = []string{u.Path} // go-redis tells a socket by its slash
+		a.client.Addrs = []string{u.Path} // go-redis recognizes a socket by its slash
 		return nil
 	case "redis+sentinel", "redis+cluster":
 		further = "addr"
@@ -224,7 +226,7 @@ func (a *address) parseHost(u *url.URL) (err error) {
 	return err
 }
 
-// ConfigureTopic implements [backend.TopicConfigurer]. Settings are the fields of
+// ConfigureTopic implements [backend.TopicConfigurer]. The settings are the fields of
 // [TopicOptions]: flat (true or false), flat_id, flat_key, flat_type, and flat_publish (true or
 // false).
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A stream entry has one field. Its value is the message in a form that a person can read
-// in redis-cli: a line for each attribute, an empty line, the payload.
+// A stream entry has one field, "event". Its value is the message in a form that you can read in
+// redis-cli: a line for each attribute, an empty line, and the payload.
 //
 //	:id: 019c2f6e-8a54-7d1e-9a39-6f3f1a7f3f10
 //	:key: customer-7
@@ -23,10 +23,11 @@ import (
 //
 //	{"order":"o-1","cents":1290}
 //
-// The names :id and :key are the ID and the key of the message. Other names are headers.
-// A backslash, carriage return or line feed is written \\, \r or \n. In a name, a colon is
-// written \:, and an empty name is \0. A future format must use a field with another name.
-// flat.go has a second form.
+// :id and :key are the ID and the key of the message; all other names are headers. A backslash,
+// carriage return or line feed is written \\, \r or \n. In a name, a colon is written \:, and an
+// empty name is \0. A future format must use a field with another name.
+//
+// FlatPublish stores messages in a second form; see headField.
 const field = "event"
 
 const (
@@ -40,7 +41,7 @@ var (
 	unescaper   = strings.NewReplacer(`\\`, `\`, `\r`, "\r", `\n`, "\n", `\:`, ":", `\0`, "")
 )
 
-// appendHead appends the head of the entry of m: all lines before the payload.
+// appendHead appends the head of m's entry: all lines before the payload.
 func appendHead(to []byte, m *backend.Message) []byte {
 	if m.ID != "" {
 		to = appendLine(to, idName, m.ID)
@@ -71,15 +72,15 @@ var (
 	errBodyGone   = fmt.Errorf("%w: the stream entry was deleted or trimmed", backend.ErrGone)
 )
 
-// entries reads the entries of one topic.
+// An entryReader reads the entries of one topic.
 type entryReader struct {
 	topic   string
 	options TopicOptions
 }
 
 // read reads one entry into m: {id, count, fields} if counted, otherwise {id, fields}. If the
-// entry cannot be decoded, its raw bytes become the payload of m. left is the number of
-// entries that are not read yet, with this one; it sizes mem.
+// entry cannot be decoded, m gets its raw bytes as the payload. left is the number of entries
+// still to be read, including this one, by which mem sizes its memory.
 func (e *entryReader) read(p *parser, mem *slab.Slab, m *backend.Message, counted bool, left int) (count int, err error) {
 	if count = 1; counted {
 		p.arrayOf(3)
@@ -114,9 +115,9 @@ func (e *entryReader) read(p *parser, mem *slab.Slab, m *backend.Message, counte
 	return count, err
 }
 
-// readFields reads the fields of an entry. If the entry has one field, named "event", value
-// is its value. For any other entry readFields returns errFields, and value has the fields as
-// lines of name=value.
+// readFields reads the fields of an entry. If there is one field, named "event", value is its
+// value. For any other entry it returns errFields, and value has the fields as lines of
+// name=value.
 func readFields(p *parser) (value []byte, err error) {
 	n := p.array()
 	if n < 0 {
@@ -135,12 +136,12 @@ func readFields(p *parser) (value []byte, err error) {
 	return value, errFields
 }
 
-// usual is a number of headers that few messages exceed.
+// usualHeaders is a number of headers that few messages exceed.
 const usualHeaders = 8
 
-// readHead reads attribute lines of text into m, up to the empty line. It returns the index
-// at which the payload begins. left is the number of messages still to be read, including m.
-// It tells mem how many more headers to expect.
+// readHead reads the attribute lines at the beginning of text into m, up to the empty line. It
+// returns the index at which the payload begins. left is the number of messages still to be
+// read, including m, from which mem estimates how many more headers there will be.
 func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end int, err error) {
 	var room [usualHeaders]backend.Header
 	headers, at := room[:0], 0
@@ -175,8 +176,8 @@ func readHead(mem *slab.Slab, m *backend.Message, text string, left int) (end in
 	return at, nil
 }
 
-// endOfName returns the index of the colon that ends the name in a line, or -1. A colon at
-// the beginning belongs to the name. An escaped colon belongs to it too.
+// endOfName returns the index of the colon that ends the name in a line, or -1. A colon at the
+// beginning and escaped colons are part of the name.
 func endOfName(line string) int {
 	for at := 1; ; at++ {
 		n := strings.IndexByte(line[at:], ':')
@@ -197,14 +198,14 @@ func unescape(s string) string {
 	return unescaper.Replace(s)
 }
 
-// headField is the last field of an entry in the second form. Its value has the lines of the
-// entry before the payload. The fields before it are the payload.
+// headField is the last field of an entry that was stored with FlatPublish. Its value has the
+// lines that precede the payload in the usual form. The fields before it are the payload.
 const headField = ":event"
 
-const maxFlat = 100 // fields of an entry in the second form
+const maxFlat = 100 // fields of an entry stored with FlatPublish
 
-// flatFields returns the names and values of the fields that are the payload of m. ok is false
-// if m cannot be stored so that the same payload is read again.
+// flatFields returns the names and values of the fields that make up the payload of m. ok is
+// false if reading them back would not give the same payload.
 func flatFields(m *backend.Message) (fields []any, ok bool) {
 	n := bytes.Count(m.Payload, []byte("&")) + 1
 	if m.Headers.Get(contentTypeName) != flatContentType || len(m.Payload) == 0 || n > maxFlat {
@@ -227,7 +228,7 @@ func flatFields(m *backend.Message) (fields []any, ok bool) {
 	return fields, bytes.Equal(again, m.Payload)
 }
 
-// appendFlat appends a field to a payload, which has the form of the query of a URL.
+// appendFlat appends a field to a payload, which is encoded like a URL query.
 func appendFlat(payload []byte, name, value string) []byte {
 	if len(payload) > 0 {
 		payload = append(payload, '&')
@@ -237,8 +238,8 @@ func appendFlat(payload []byte, name, value string) []byte {
 	return append(payload, url.QueryEscape(value)...)
 }
 
-// readSplit fills m from the fields of an entry in the second form. It returns false if the
-// entry has another form. left is as in readHead.
+// readFlatPublished fills m from the fields of an entry that was stored with FlatPublish. It
+// returns false for any other entry. left is as in readHead.
 func readFlatPublished(p *parser, mem *slab.Slab, m *backend.Message, left int) bool {
 	n := p.array()
 	if n < 4 || n%2 == 1 {
@@ -261,8 +262,8 @@ func readFlatPublished(p *parser, mem *slab.Slab, m *backend.Message, left int) 
 	return true
 }
 
-// The headers that readFlat adds: the attributes of an event that an entry of another
-// program has no lines for.
+// The headers that readFlat adds, for attributes of an event that an entry of another program
+// does not have.
 const (
 	typeName        = "ce-type"
 	timeName        = "ce-time"
@@ -270,10 +271,9 @@ const (
 	flatContentType = "application/x-www-form-urlencoded"
 )
 
-// readFlat fills m from the fields of an entry that another program has added. The payload
-// is encoded like the query of a URL, which keeps any bytes, the order of the fields, and
-// several fields with one name. Of several fields with the name of an attribute, the first
-// with a usable value counts.
+// readFlat fills m from the fields of an entry of another program. The payload is encoded like a
+// URL query, which preserves arbitrary bytes, the order of the fields, and repeated names. If
+// several fields have the name of an attribute, the first one with a usable value counts.
 func readFlat(p *parser, m *backend.Message, id []byte, o TopicOptions) {
 	var payload []byte
 	m.ID, m.Key = string(id), ""

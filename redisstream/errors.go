@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// classes maps the error replies of the server to error classes. A code is the beginning of
-// the reply. All other error replies are ErrRefused, because the command had no effect.
+// classes maps the server's error replies to error classes, by the beginning of the reply. All
+// other error replies are ErrRefused, because the command had no effect.
 var classes = []struct {
 	err   error
 	codes []string
@@ -22,18 +22,18 @@ var classes = []struct {
 	{backend.ErrFull, []string{"FULL", "OOM"}},  // FULL comes from publish.lua
 	{backend.ErrDenied, []string{
 		"NOPERM", "NOAUTH", "WRONGPASS", "ERR invalid password",
-		"ERR The user executing the script can't", "ERR ACL failure in script", // up to Redis 7.0, and since 7.2
+		"ERR The user executing the script can't", "ERR ACL failure in script", // up to Redis 7.0, and from 7.2 on
 	}},
 	{backend.ErrUnavailable, []string{
 		"LOADING", "BUSY ", "READONLY", "MISCONF", "CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "ERR max number of clients",
-		"TRYAGAIN",     // from a script while a slot moves, if only some of its keys exist
-		"MOVED", "ASK", // after as many redirections as the client follows
+		"TRYAGAIN",     // a slot is moving and only some keys of a script exist
+		"MOVED", "ASK", // the client has followed as many redirections as it may
 	}},
 }
 
-// classOf adds an error class to err, unless it has one. If sent is set, a command was written to the server, or
-// may have been. The outcome of this command may then be unknown. If ctx is done, the result
-// may match ctx.Err() too.
+// classify adds an error class to err, unless it has one. sent means that a command was written
+// to the server, or may have been, so its outcome may be unknown. If ctx is done, the result may
+// match ctx.Err() as well.
 func classify(ctx context.Context, err error, sent bool) error {
 	if backend.Class(err) != nil {
 		return err
@@ -55,8 +55,8 @@ func classify(ctx context.Context, err error, sent bool) error {
 
 func classifyReply(text string) error {
 	reply := serverError(text)
-	if told, ok := strings.CutPrefix(reply.Error(), "PAUSED "); ok { // from take.lua
-		return &backend.PausedError{Pause: readPause([]byte(told))}
+	if pause, ok := strings.CutPrefix(reply.Error(), "PAUSED "); ok { // from take.lua
+		return &backend.PausedError{Pause: readPause([]byte(pause))}
 	}
 	for _, c := range classes {
 		for _, code := range c.codes {
@@ -68,14 +68,14 @@ func classifyReply(text string) error {
 	return fmt.Errorf("%w: %w", backend.ErrRefused, reply)
 }
 
-// isAnswer reports whether err is nil or an error reply of the server.
+// isReply reports whether the server replied: err is nil or an error reply.
 func isReply(err error) bool {
 	_, ok := errors.AsType[redis.Error](err)
 	return ok || err == nil
 }
 
-// plain returns the text of an error reply without the text that Redis adds in a script.
-// Redis 7 and later add it after the reply's own text, and 6.2 before it:
+// stripScriptInfo removes from an error reply what Redis adds to it in a script. Redis 7 and
+// later add text after the original reply, and 6.2 before it:
 //
 //	ERR Error running script (call to f_0123): @user_script:14: @user_script: 14: -READONLY You can't …
 //	@user_script: 14: -READONLY You can't …
@@ -99,8 +99,8 @@ func stripScriptInfo(text string) string {
 	return said
 }
 
-// isMoved reports whether a Cluster server answered that another server has the key. A
-// server with this answer has not run the command.
+// isMoved reports whether a Cluster server replied that another server has the key, and
+// therefore did not run the command.
 func isMoved(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) // HasErrorPrefix allocates
 }
@@ -110,10 +110,10 @@ func (b *Backend) failure(op, topic string, err error) error {
 	return failure(b.closed.Load(), op, topic, err)
 }
 
-// failure adds the operation and the place to err. If closed is set, the error matches
-// ErrClosed. It then also matches ErrUnknownOutcome if err does, because Close may have
-// interrupted the call.
-func failure(closed bool, op, place string, err error) error {
+// failure adds the operation and its subject, such as topic/group, to err. If closed is set,
+// the result matches ErrClosed. It then still matches ErrUnknownOutcome if err does, because
+// Close may have interrupted the call.
+func failure(closed bool, op, subject string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -122,5 +122,5 @@ func failure(closed bool, op, place string, err error) error {
 	} else if closed {
 		err = backend.ErrClosed
 	}
-	return fmt.Errorf("redisstream: %s: %w", strings.TrimSpace(op+" "+place), err)
+	return fmt.Errorf("redisstream: %s: %w", strings.TrimSpace(op+" "+subject), err)
 }

@@ -8,19 +8,19 @@ import (
 
 const (
 	markMemory     = 24 * time.Hour         // how long the server remembers the last incarnation of an instance
-	markRenew      = time.Hour              // how often a member makes it remember anew
+	markRenew      = time.Hour              // how often a member renews that
 	lateReadWindow = blockTime + replyGrace // how long a read of a replaced member may still get entries
 )
 
-// An incarnation is the present life of a process with a name, as a member sees it. The
-// server has a mark for each instance of a group: its last incarnation. A member reads the mark
-// with each Receive, and ends if it is another incarnation. attach.lua sets the mark and gives
-// back all entries of the earlier incarnations. Nothing must be removed later, because the
-// mark expires, and Maintain removes consumers.
+// An incarnation is the current life of an instance, as a member sees it. For each instance of
+// a group the server has a mark, which holds its last incarnation. A member reads the mark with
+// each Receive, and ends if it finds another incarnation. attach.lua sets the mark, and gives
+// back all entries of earlier incarnations. Nothing needs to be cleaned up later: the mark
+// expires, and Maintain removes consumers.
 //
-// A read that a member began before it was replaced may still get entries, and its process
-// may be dead or frozen. So for a short time, take.lua gives back the entries of replaced
-// members with each run.
+// A read that a member began before it was replaced may still get entries, and its process may
+// be dead or frozen. For a short time, each run of take.lua therefore gives back the entries of
+// replaced members as well.
 type incarnation struct {
 	mark     string // key of the mark
 	name     string
@@ -29,8 +29,8 @@ type incarnation struct {
 	attached time.Time
 }
 
-// join makes s a member of its group, and the group if it does not exist. It replaces the
-// members of earlier incarnations.
+// join adds s to its group, which it creates if necessary, and replaces the members of earlier
+// incarnations.
 func (i *incarnation) join(ctx context.Context, s *source, start string) error {
 	c := s.config
 	keys := []string{s.stream, trimmedKey(s.stream), youngKey(s.stream), membersKey(s.delayed), instancesKey(s.delayed)}
@@ -43,7 +43,7 @@ func (i *incarnation) join(ctx context.Context, s *source, start string) error {
 		keys = append(keys, s.delayed, i.mark)
 		args = append(args, millis(markMemory))
 	}
-	for more := true; more; { // each run gives back more
+	for more := true; more; { // a run gives back a bounded number of entries
 		call := s.backend.run(ctx, attachScript, keys, args...)
 		n := call.array()
 		more = call.integer() == 1
@@ -61,7 +61,7 @@ func (i *incarnation) join(ctx context.Context, s *source, start string) error {
 	return nil
 }
 
-// arguments returns keys with the key of the mark, and the further arguments of take.lua.
+// takeArgs returns keys with the key of the mark appended, and further arguments of take.lua.
 func (i *incarnation) takeArgs(keys []string, now time.Time) (all []string, args []any) {
 	if i.mark == "" {
 		return keys, nil
@@ -77,7 +77,7 @@ func (i *incarnation) takeArgs(keys []string, now time.Time) (all []string, args
 	return append(keys, i.mark), append(args, i.replaced...)
 }
 
-// question returns the call that reads the mark, if the member is of an instance.
+// markQuery returns the call that reads the mark, if the member belongs to an instance.
 func (i *incarnation) markQuery() []*call {
 	if i.mark == "" {
 		return nil
@@ -85,9 +85,9 @@ func (i *incarnation) markQuery() []*call {
 	return []*call{{args: []any{"get", i.mark}}}
 }
 
-// ended reports whether the answer names a later incarnation. Without an answer it returns false: the
-// next run of take.lua reads the mark again.
-func (i *incarnation) superseded(answer *call) bool {
-	latest := string(answer.bulk())
-	return answer.err == nil && latest != "" && latest != i.name
+// superseded reports whether the reply names a later incarnation. Without a reply it returns
+// false, because the next run of take.lua reads the mark again.
+func (i *incarnation) superseded(reply *call) bool {
+	latest := string(reply.bulk())
+	return reply.err == nil && latest != "" && latest != i.name
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// The keys of one topic, as docs/redis.md lists them. They share a hash tag, so that a
-// script can use them together in Cluster. A topic name has no braces.
+// docs/redis.md lists the keys of a topic. They share a hash tag, so that one script can use
+// them together in Cluster. A topic name has no braces.
 
-// groupKeys returns the stream and all keys of a group except the marks of instances.
+// groupKeys returns the stream and all keys of a group, except the marks of instances.
 func groupKeys(stream, group string) []string {
 	delayed := delayedKey(stream, group)
 	return []string{stream, delayed, sweepKey(delayed), turnKey(delayed), pauseKey(delayed), membersKey(delayed), instancesKey(delayed)}
 }
 
-// A namespace begins the keys of a backend.
+// A namespace is the prefix of a backend's keys.
 type namespace string
 
-// indexKey returns the key of the index of ephemeral groups. It has a slot of its own.
+// indexKey returns the key of the index of ephemeral groups, which has a slot of its own.
 func (n namespace) indexKey() string { return string(n) + ":ephemeral" }
 
 func (n namespace) streamKey(topic string) string { return string(n) + ":{" + topic + "}" }
@@ -47,7 +47,7 @@ func youngKey(stream string) string { return stream + ":young" }
 
 func settingsKey(stream string) string { return stream + ":settings" }
 
-// neverKey returns a key that never exists. publish.lua uses it to test a permission.
+// neverKey returns a key that never exists, with which publish.lua tests a permission.
 func neverKey(stream string) string { return stream + ":once:-" }
 
 // onceKey returns the key whose existence means that a message with Once and this mark was
@@ -66,8 +66,8 @@ func (n namespace) topicOf(key string) (topic string, ok bool) {
 	return strings.CutSuffix(rest, "}")
 }
 
-// instanceKey returns the key whose value is the incarnation of the last incarnation of an instance
-// that has attached to a group.
+// instanceKey returns the key that holds the last incarnation of an instance that attached to a
+// group.
 func instanceKey(delayed, instance string) string { return delayed + ":instance:" + instance }
 
 // isMark reports whether a key of a topic is a mark of Once or of an instance.
@@ -75,11 +75,12 @@ func isMark(stream, key string) bool {
 	return strings.HasPrefix(key, stream+":once:") || strings.HasPrefix(key, stream+":delayed:") && strings.Contains(key, ":instance:")
 }
 
-// memberName returns a new name for the consumer of a member. The name ends with the lease,
-// because another member may take over its messages only after that time
-// (lua/with/lease.lua). It begins with the instance and the incarnation, if there are any
-// (lua/with/release.lua). The consumer "parked" is no member: it owns the delayed messages.
-// Maintain does not trim them, because they are pending.
+// memberName returns a new consumer name for a member. The name ends with the lease, because
+// other members may take over its messages only after that time (lua/include/lease.lua). It
+// begins with the instance and the incarnation, if there are any (lua/include/instance.lua).
+//
+// The consumer "parked" is no member: it owns the delayed messages, which Maintain does not trim
+// because they are pending.
 func memberName(c backend.Config) string {
 	host, _ := os.Hostname()
 	name := fmt.Sprintf("%s-%d-%s-%d", strings.ReplaceAll(host, "~", "_"), os.Getpid(), strings.ToLower(rand.Text()[:8]), millis(c.Lease))
@@ -92,8 +93,8 @@ func memberName(c backend.Config) string {
 // millis returns d in milliseconds, rounded up, so that no message is due too early.
 func millis(d time.Duration) int64 { return ceil(d, time.Millisecond) }
 
-// ceil returns d in the given unit, rounded up. Delays use microseconds, because a delay in
-// milliseconds could end up to a millisecond later than the bus expects.
+// ceil returns d in the given unit, rounded up. Delays are in microseconds, because in
+// milliseconds they could end up to a millisecond later than the bus expects.
 func ceil(d, unit time.Duration) int64 {
 	n := int64(d / unit)
 	if d%unit > 0 {

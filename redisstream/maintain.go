@@ -7,37 +7,37 @@ import (
 )
 
 const (
-	trimLimit    = 10_000                 // most entries that one run trims; other clients wait for the run
-	trimMore     = 100 * time.Millisecond // time to the next run if there are more entries to trim
-	trimBusy     = time.Second            // time to the next run if busy entries were trimmed, or more repairs are left
-	trimIdle     = 5 * time.Second        // time to the next run in all other cases
-	turnTTL      = 2 * trimIdle           // time after the last run until another process may do the work
-	unknownLease = 10 * time.Minute       // assumed lease of consumers of other programs
+	trimLimit    = 10_000                 // entries that one run trims, for which other clients wait
+	trimMore     = 100 * time.Millisecond // time to the next run if more entries can be trimmed
+	trimBusy     = time.Second            // time to the next run if busyTrim entries were trimmed, or repairs are left
+	trimIdle     = 5 * time.Second        // time to the next run otherwise
+	turnTTL      = 2 * trimIdle           // time after the last run until another process may take over
+	unknownLease = 10 * time.Minute       // assumed lease of other programs' consumers
 	busyTrim     = 1000
 
-	defaultYoungFor = time.Minute // time for which a stream is young after a group was created on it
-	maxYoung        = 100_000     // a stream with more entries is not young, because it uses much memory
+	defaultYoungFor = time.Minute // how long a stream is young after a group was created on it
+	maxYoung        = 100_000     // a stream with more entries is not young, because it takes much memory
 )
 
-// Maintain implements [backend.Maintainer]. It trims the messages that every group has
-// settled and that are older than Keep, by the time in their ids. It removes members that
-// have ended and hold no message. It repairs delayed messages that would never be due. It
-// trims nothing while the stream is young (see docs/redis.md) or lacks a group of this
-// process. The reason is a server that lost its data: its groups are created again one after
-// another, and each must get all messages.
+// Maintain implements [backend.Maintainer]. It trims messages that every group has settled and
+// that are older than Keep, by the time in their IDs. It removes members that have ended and
+// hold no message, and repairs delayed messages that would never become due. It trims nothing
+// while the stream is young (see docs/redis.md) or a group of this process is missing: after a
+// server has lost its data, its groups are created again one after another, and each must get
+// all messages.
 //
-// Maintain tells the server that the members of an ephemeral group live. Every five seconds
-// it also deletes the ephemeral groups, of all topics, whose members are not heard of.
+// For an ephemeral group, Maintain is also the heartbeat of its members. Every five seconds it
+// deletes the ephemeral groups of all topics whose members have not been heard of.
 //
-// One process trims a topic, and one works on each group: the process that did it last, while
-// it calls often enough. Maintain of another process does nothing meanwhile.
+// Of all processes, one trims a topic and one works on each group: the one that did it last, as
+// long as it calls often enough. In the others, Maintain meanwhile does nothing.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)
 	b.mu.Lock()
-	mending := b.repairFrom[delayed]
+	from := b.repairFrom[delayed]
 	b.mu.Unlock()
-	args := []any{group, trimLimit, millis(unknownLease), mending, maxYoung, b.id, millis(turnTTL), b.options.MaxMessages}
+	args := []any{group, trimLimit, millis(unknownLease), from, maxYoung, b.id, millis(turnTTL), b.options.MaxMessages}
 	c := maintainScript.call([]string{
 		stream, delayed, trimmedKey(stream), youngKey(stream), turnKey(stream), turnKey(delayed), settingsKey(stream),
 	}, append(args, b.members.groups(topic)...)...)

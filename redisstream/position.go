@@ -11,10 +11,10 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A position is the id of a stream entry with leading zeros, such as
-// 01795243593723-00000000000000000000. If the first number has more than 14 digits, which
-// another program chose, a letter is before it, from a for 15 digits to f for 20. So
-// positions compare as strings. Redis accepts a position without its letter as an id.
+// A position is the ID of a stream entry with leading zeros, such as
+// 01795243593723-00000000000000000000. If another program chose an ID whose first number has
+// more than 14 digits, a letter precedes it, from a for 15 digits to f for 20. This makes
+// positions compare as strings. Redis accepts a position without its letter as an ID.
 const (
 	milliDigits  = 14
 	serialDigits = 20
@@ -22,7 +22,7 @@ const (
 	noPosition   = "0-0"                          // lower than the position of any message
 )
 
-// position returns the position of an id in the form that Redis writes.
+// position returns the position of an ID in the form in which Redis writes it.
 func position(mem *slab.Slab, id []byte) string {
 	const zeros = "00000000000000000000"
 	var room [1 + 2*serialDigits + 1]byte
@@ -38,11 +38,11 @@ func position(mem *slab.Slab, id []byte) string {
 	return mem.Text(append(to, serial...))
 }
 
-// letter returns the letter for a number of digits beyond 14.
+// longIDLetter returns the letter for a first number with this many digits more than 14.
 func longIDLetter(more int) byte { return 'a' - 1 + byte(more) }
 
-// entryID returns a position as Redis accepts it. It returns a pointer, because commands take
-// a *string as an argument without an allocation.
+// entryID returns a position in a form that Redis accepts as an ID. The result is a pointer
+// because commands take a *string argument without an allocation.
 func entryID(position *string) *string {
 	if len(*position) <= positionLen {
 		return position
@@ -51,8 +51,8 @@ func entryID(position *string) *string {
 	return &id
 }
 
-// givenID returns the id of an entry whose position the caller gives: a position of this
-// backend, or an id as Redis writes it.
+// parseID returns the ID for a position that the caller provides: one of this backend, or an ID
+// as Redis writes it.
 func parseID(p string) (any, error) {
 	millis, serial, _ := strings.Cut(p, "-")
 	_, err := strconv.ParseUint(millis, 10, 64)
@@ -66,14 +66,14 @@ func parseID(p string) (any, error) {
 	return *entryID(&p), nil
 }
 
-// checkPosition returns ErrRefused if p is not a position of this backend. It accepts a long
-// id without a letter too, because earlier versions made such positions.
+// checkPosition returns ErrRefused unless p is a position of this backend. It also accepts a
+// long ID without a letter, because earlier versions made such positions.
 func checkPosition(p string) error {
 	millis, serial, _ := strings.Cut(p, "-")
 	digits := strings.TrimLeft(millis, "abcdef")
 	more := len(digits) - milliDigits
 	ok := len(serial) == serialDigits && more >= 0 && (millis == digits || more > 0 && millis == string(longIDLetter(more))+digits)
-	for _, number := range []string{digits, serial} { // each number of an id is at most 2⁶⁴−1
+	for _, number := range []string{digits, serial} { // each number of an ID is at most 2⁶⁴−1
 		_, err := strconv.ParseUint(number, 10, 64)
 		ok = ok && err == nil
 	}
@@ -83,8 +83,8 @@ func checkPosition(p string) error {
 	return nil
 }
 
-// startID returns the place at which a group with this start begins, as lua/with/start.lua
-// reads it: 0, $, the id after which the group begins, or @ and the time in milliseconds.
+// startID returns where a group with this start begins, in the form that lua/include/start.lua
+// reads: 0, $, the ID after which the group begins, or @ and the time in milliseconds.
 func startID(start backend.Start) (string, error) {
 	switch start {
 	case backend.StartEarliest:
@@ -104,11 +104,11 @@ func startID(start backend.Start) (string, error) {
 
 const latestMillis = 1 << 53 // Lua counts milliseconds exactly up to this number
 
-// entryMillis returns the first number of the id of an entry that is stored at t.
+// entryMillis returns the first number of the ID of an entry that is stored at t.
 func entryMillis(t time.Time) int64 { return min(max(t.UnixMilli(), 0), latestMillis) }
 
-// entryTime returns the server's time in the id of an entry. The server has made the id from
-// its time, unless that is not in the years 2001 to 2096.
+// entryTime returns the server's time in the ID of an entry. The server made the ID from its
+// clock if the time is in the years 2001 to 2096; for any other ID, known is false.
 func entryTime(id string) (at time.Time, known bool) {
 	first, _, _ := strings.Cut(id, "-")
 	ms, err := strconv.ParseInt(first, 10, 64)

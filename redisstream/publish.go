@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	maxPipeline   = 1000    // most messages of one round trip without publish.lua
-	maxScripted   = 100     // most messages of one round trip with publish.lua; other clients wait for the script
-	maxBatchBytes = 4 << 20 // most bytes of one round trip with several messages
+	maxPipeline   = 1000    // messages in one round trip without publish.lua
+	maxScripted   = 100     // messages in one round trip with publish.lua, for which other clients wait
+	maxBatchBytes = 4 << 20 // bytes in one round trip of several messages
 )
 
 // Publish implements [backend.Backend].
@@ -50,9 +50,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 
 var errBroken = errors.New("a call before it has failed")
 
-// tripLen returns the number of messages at the front of msgs that go into one trip. No
-// trip has two calls of publish.lua for one topic. A server that is loading its data may
-// refuse the first call and run the second.
+// batchLen returns how many messages at the front of msgs go into one batch. No batch has two
+// calls of publish.lua for one topic, because a server that is loading its data may refuse the
+// first call and run the second.
 func batchLen(msgs []*backend.Message, bounds *boundCache) int {
 	size, most := 0, maxPipeline
 	for i, m := range msgs {
@@ -66,40 +66,40 @@ func batchLen(msgs []*backend.Message, bounds *boundCache) int {
 	return len(msgs)
 }
 
-// A trip is one round trip of Publish. It has an XADD for each message. For a topic with a
-// limit or a Once message, it has one call of publish.lua instead. A wire keeps its trip,
-// because the next round trip uses the memory again.
+// A publishBatch is one round trip of Publish. It has one XADD for each message, but for a topic
+// with a limit or a Once message a single call of publish.lua. Sessions keep their batch, so
+// that the next round trip can reuse its memory.
 type publishBatch struct {
 	adds    []entryAdd // one for each message
 	calls   []*call
-	buf     []byte           // memory of the values of all entries
-	topic   string           // the topic of the last XADD
-	stream  string           // the key of that topic's stream
-	key     any              // the same
-	flat    bool             // that topic has the option FlatPublish
-	lookups []*boundLookup   // for bounds, with the messages
-	failed  map[string]error // by topic, if the server must not get messages before it has told the bound
+	buf     []byte           // memory for the values of all entries
+	topic   string           // topic of the last XADD
+	stream  string           // its stream
+	key     any              // its stream, as an argument
+	flat    bool             // it has the option FlatPublish
+	lookups []*boundLookup   // made along with the messages
+	failed  map[string]error // by topic: the lookup failed, so the server must not get the messages
 }
 
-// An add adds the entry of one message. It has the memory for one XADD.
+// An entryAdd adds the entry of one message. It has the memory for one XADD.
 type entryAdd struct {
 	message *backend.Message
 	value   value
-	by      *call // the call that adds it: own, or a call of publish.lua for several messages
+	by      *call // adds the entry: own, or a call of publish.lua for several messages
 	own     call
 	args    [5]any
 	reply   [replySize]byte
 	err     error
 }
 
-// A value is the value of the field of an entry: an encoded message. Commands take a *value
-// as an argument, because a pointer in an argument needs no allocation.
+// A value is the value of an entry's field: an encoded message. Commands take a *value as an
+// argument, because a pointer in an interface needs no allocation.
 type value []byte
 
-// MarshalBinary implements [encoding.BinaryMarshaler], by which go-redis gets the bytes.
+// MarshalBinary implements [encoding.BinaryMarshaler], through which go-redis gets the bytes.
 func (v *value) MarshalBinary() ([]byte, error) { return *v, nil }
 
-// These numbers say what publish.lua did with a message.
+// What publish.lua did with a message.
 const (
 	added = iota
 	duplicate
@@ -107,13 +107,13 @@ const (
 )
 
 const (
-	replySize  = 48      // bytes for the reply of an XADD: an id and its length
-	maxKeptBuf = 1 << 20 // a text with more memory is not kept for the next trip
+	replySize  = 48      // bytes for the reply to an XADD: an ID and its length
+	maxKeptBuf = 1 << 20 // a larger buffer is not kept for the next batch
 )
 
-// know asks for the bounds of topics that the backend does not know. Questions that can wait
-// become calls of the trip. If a question has no answer, failed has the error for the
-// messages of the topic. broken means that the connection broke.
+// lookUpBounds asks for the limits of topics that the backend does not know. Lookups that can
+// wait become calls of the batch. If a lookup fails, failed has the error for the topic's
+// messages. broken means that the connection broke.
 func (p *publishBatch) lookUpBounds(ctx context.Context, server *inspection, msgs []*backend.Message) (broken bool) {
 	b, now := server.backend, time.Now()
 	if b.bounds.all {
@@ -133,7 +133,7 @@ func (p *publishBatch) lookUpBounds(ctx context.Context, server *inspection, msg
 		a := &boundLookup{call{args: []any{"get", settingsKey(stream)}}, m.Topic, now}
 		if q == lookupWithBatch {
 			p.calls, p.lookups = append(p.calls, &a.call), append(p.lookups, a)
-		} else if server.topic(ctx, stream) == nil { // its error is the error of the messages
+		} else if server.topic(ctx, stream) == nil { // otherwise encode gives the messages the error
 			calls, asked = append(calls, &a.call), append(asked, a)
 		}
 	}
@@ -147,7 +147,7 @@ func (p *publishBatch) lookUpBounds(ctx context.Context, server *inspection, msg
 			continue
 		}
 		broken = broken || !isReply(err) || errors.Is(err, backend.ErrUnavailable)
-		if errors.Is(err, backend.ErrUnknownOutcome) { // of the question; no message was sent
+		if errors.Is(err, backend.ErrUnknownOutcome) { // of the lookup; no message was sent
 			err = fmt.Errorf("%w: the settings of the topic are not known: %s", backend.ErrUnavailable, err.Error())
 		}
 		if p.failed == nil {
@@ -158,14 +158,14 @@ func (p *publishBatch) lookUpBounds(ctx context.Context, server *inspection, msg
 	return broken
 }
 
-// An ask is a call for the settings of a topic.
+// A boundLookup is a call for the settings of a topic.
 type boundLookup struct {
 	call
 	topic   string
 	askedAt time.Time
 }
 
-// learn reads the answer.
+// store reads the reply into the cache.
 func (a *boundLookup) store(b *Backend) error {
 	text := a.bulk()
 	if a.err == nil {
@@ -174,8 +174,8 @@ func (a *boundLookup) store(b *Backend) error {
 	return a.err
 }
 
-// begin makes the entries and the calls for messages. A message that is too large gets an
-// error and no call, and so does a message whose server must not be used.
+// encode makes the entries and the calls for messages. A message that is too large, or whose
+// server must not be used, gets an error and no call.
 func (p *publishBatch) encode(ctx context.Context, server *inspection, msgs []*backend.Message) {
 	b, refused := server.backend, error(nil)
 	p.adds = slices.Grow(p.adds, len(msgs))[:len(msgs)]
@@ -223,7 +223,8 @@ func (p *publishBatch) encode(ctx context.Context, server *inspection, msgs []*b
 	}
 }
 
-// to makes topic the topic of the next XADD. It reports whether the topic before was another.
+// setTopic sets the topic of the next XADD. It reports whether that is another topic than
+// before.
 func (p *publishBatch) setTopic(b *Backend, topic string) (changed bool) {
 	if p.key != nil && p.topic == topic {
 		return false
@@ -235,10 +236,10 @@ func (p *publishBatch) setTopic(b *Backend, topic string) (changed bool) {
 	return true
 }
 
-// fields returns the names and the values of the fields of the entry of a.
+// fields returns the names and values of the fields of a's entry.
 func (p *publishBatch) fields(a *entryAdd) (fields []any) {
 	var flat bool
-	text := appendHead(p.buf, a.message) // if it grows, earlier entries keep the old memory
+	text := appendHead(p.buf, a.message) // if buf grows, earlier entries keep the old memory
 	if p.flat {
 		fields, flat = flatFields(a.message)
 	}
@@ -252,23 +253,23 @@ func (p *publishBatch) fields(a *entryAdd) (fields []any) {
 	return fields
 }
 
-// publish makes the calls, and reads the replies. broken means that the caller must not
-// send later messages, because the connection broke or the server cannot store messages now.
+// send makes the calls and reads the replies. broken means that the caller must not send later
+// messages, because the connection broke or the server cannot store messages now.
 func (p *publishBatch) send(ctx context.Context, b *Backend, sess *session) (broken bool) {
 	if len(p.calls) == 0 {
 		return false
 	}
 	sess.send(ctx, p.calls...)
 	for _, a := range p.lookups {
-		_ = a.store(b) // without an answer, the next Publish asks again
+		_ = a.store(b) // after an error, the next Publish asks again
 	}
 	broken = slices.ContainsFunc(p.calls, func(c *call) bool { return !isReply(c.err) || errors.Is(c.err, backend.ErrUnavailable) })
 	p.readReplies()
 	return broken
 }
 
-// read reads the replies. It sets the positions of stored messages, and the errors of the
-// others. If an error ended a script, all later messages of the script have it.
+// readReplies sets the positions of stored messages and the errors of the others. An error that
+// ended a script is the error of all later messages of that script.
 func (p *publishBatch) readReplies() {
 	for _, c := range p.calls {
 		if c.script != nil {
@@ -299,8 +300,8 @@ func (p *publishBatch) readReplies() {
 	}
 }
 
-// end releases messages and replies, so that they can be freed. It keeps the memory for the
-// next trip.
+// reset releases messages and replies, so that they can be freed. It keeps the memory for the
+// next batch.
 func (p *publishBatch) reset() {
 	clear(p.adds)
 	clear(p.calls)
@@ -311,17 +312,17 @@ func (p *publishBatch) reset() {
 	}
 }
 
-// An addScript is a call of publish.lua, for messages of one topic.
+// A publishCall is a call of publish.lua for messages of one topic.
 type publishCall struct {
 	call
 	keys     []string
-	settings int // index of the key of the settings, from 1; 0 if the topic has no bound
+	settings int // index of the settings key, from 1; 0 if the topic has no limit
 	never    int // index of the key that never exists; 0 if no message has a mark
 	values   []any
 }
 
-// scripts returns an empty call for each topic that needs the script, by topic. If one
-// message of a topic needs it, all messages of the topic use it, to keep their order.
+// publishCalls returns, by topic, an empty call for each topic that needs the script. If one
+// message of a topic needs it, all messages of the topic use it, which keeps their order.
 func publishCalls(b *Backend, msgs []*backend.Message) (all map[string]*publishCall) {
 	bounded := false
 	for i, m := range msgs {

@@ -14,33 +14,32 @@ import (
 )
 
 const (
-	maxTake         = 100                    // most deliveries of one run of take.lua; other clients wait for the run
-	cancelGrace     = 900 * time.Millisecond // longest wait of a read for its answer after its context is done
-	replyBytes      = 512 << 10              // wanted size in bytes of one reply with entries
-	idleServerDelay = 2 * time.Millisecond   // after this time without an answer the server is idle, see unblock
-	minRead         = 8                      // a read asks for 8 entries at least, even if entries are large, unless its bound in bytes is small
-	initialSize     = 32 << 10               // size of an entry that a source expects before its first one
-	returnTimeout   = 500 * time.Millisecond // longest time in which a read gives back the messages that do not fit
+	maxTake         = 100                    // deliveries of one run of take.lua, for which other clients wait
+	cancelGrace     = 900 * time.Millisecond // how long a read waits for its reply once its context is done
+	replyBytes      = 512 << 10              // target size of one reply with entries
+	idleServerDelay = 2 * time.Millisecond   // without a reply for this long, the server is idle; see unblock
+	minRead         = 8                      // entries that a read asks for even if entries are large, unless maxBytes is small
+	initialSize     = 32 << 10               // assumed size of an entry before the first one has arrived
+	returnTimeout   = 500 * time.Millisecond // how long a read may take to give back the messages that do not fit
 )
 
 // A receipt is the Token of a delivery.
 type receipt struct {
 	*readBatch
-	count   int         // the delivery count on the server when it was delivered; fenced scripts compare it
-	settled bool        // take.lua found that the entry has no body, and acknowledged it
-	unsure  atomic.Bool // an Ack of the delivery had no answer
+	count   int         // the server's delivery count at the delivery; fenced scripts compare it
+	settled bool        // take.lua found an entry without a body, and acknowledged it
+	unsure  atomic.Bool // an Ack of this delivery got no reply
 }
 
-// A handOut has the fields that are equal in all receipts of one read.
+// A readBatch has what all receipts of one read share.
 type readBatch struct {
 	source   *source
-	leaseEnd time.Time // before this moment no other member receives the deliveries
-	resets   int       // value of source.life
+	leaseEnd time.Time // until then no other member receives the deliveries
+	resets   int       // source.resets at the read
 }
 
-// countBase splits the delivery count of the server. The remainder is the attempt. The
-// quotient is the number of the run of take.lua that made the delivery
-// (lua/with/count.lua).
+// countBase splits the server's delivery count: the remainder is the attempt, and the quotient
+// is the number of the run of take.lua that made the delivery (lua/include/count.lua).
 const countBase = 1_000_000
 
 // Receive implements [backend.Source].
@@ -68,9 +67,9 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 	return ds, s.failure("receive", err)
 }
 
-// note remembers the highest position received, and whether a reply was lost. After a lost
-// reply, the next run of take.lua gives back its messages. Otherwise they would be
-// redelivered only after their lease, behind newer messages.
+// recordRead remembers the highest position received, and whether a reply was lost. The next
+// run of take.lua gives back the messages of a lost reply, which would otherwise be redelivered
+// only after their lease, behind newer messages.
 func (s *source) recordRead(ds []backend.Delivery, err error) {
 	for i := range ds {
 		if ds[i].Position > string(s.highest) {
@@ -83,8 +82,8 @@ func (s *source) recordRead(ds []backend.Delivery, err error) {
 	}
 }
 
-// receive receives redelivered messages, or else new ones. A run of take.lua that delivers
-// nothing may ask for another run: it had too many delayed messages to sort all of them, or
+// receive returns redelivered messages, or otherwise new ones. A run of take.lua that delivers
+// nothing may ask for another run, because it had too many delayed messages to sort them all, or
 // gave back messages of a lost reply.
 func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
 	left, _ := s.untilTake(false)
@@ -98,7 +97,7 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []b
 	}
 	ds, err = s.takeNew(ctx, limit, maxBytes, !s.lastFailed)
 	if errors.Is(err, backend.ErrGone) && !s.closed.Load() && ctx.Err() == nil {
-		// The stream or the group was deleted during the wait. It may exist again.
+		// The stream or the group was deleted during the wait, and may exist again by now.
 		ds, err = s.takeNew(ctx, limit, maxBytes, false)
 	}
 	if maxBytes > 0 && (s.lastBytes > maxBytes || s.options.Flat) {
@@ -110,8 +109,8 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []b
 	return ds, err
 }
 
-// fitting returns how many of the first deliveries of ds have at most maxBytes together. It
-// counts the first one even if it is larger.
+// fitCount returns how many of the first deliveries have at most maxBytes together. The first
+// one counts even if it is larger.
 func fitCount(ds []backend.Delivery, maxBytes int64) int {
 	for i := range ds {
 		if maxBytes -= int64(ds[i].Size()); maxBytes < 0 {
@@ -121,8 +120,9 @@ func fitCount(ds []backend.Delivery, maxBytes int64) int {
 	return len(ds)
 }
 
-// returnAfter gives back the new messages after position, as after a lost reply. XREADGROUP
-// has no bound in bytes. If the call fails, the next Receive gives them back.
+// returnAfter gives back the new messages after position, as if their reply had been lost. It is
+// needed because XREADGROUP has no limit in bytes. If it fails, the next Receive gives them
+// back.
 func returnAfter(ctx context.Context, s *source, position string) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTimeout)
 	defer cancel()
@@ -135,8 +135,7 @@ func returnAfter(ctx context.Context, s *source, position string) (err error) {
 	return err
 }
 
-// runTake runs take.lua one time. more means that the script asks for another run without a
-// wait.
+// runTake runs take.lua once. more means that the script asks to be run again at once.
 func (s *source) runTake(ctx context.Context, most int, maxBytes int64) (ds []backend.Delivery, more bool, err error) {
 	start, bytesLeft := time.Now(), int64(replyBytes)
 	if maxBytes > 0 {
@@ -164,16 +163,16 @@ func (s *source) runTake(ctx context.Context, most int, maxBytes int64) (ds []ba
 	if len(ds) > 0 {
 		wait = 0 // more messages may be due
 	}
-	s.advanceTake(start.Add(wait), ends) // the script knows of no message that is due before
+	s.advanceTake(start.Add(wait), ends) // nothing that the script knows of is due earlier
 	return ds, wait == 0, nil
 }
 
-// takeNew receives new messages, by XREADGROUP: {{stream, {{id, fields}, …}}}, or nil. If
-// wait is set and there are none, it waits for them until the next run of take.lua. It asks
-// for as many as probably have at most maxBytes together.
+// takeNew receives new messages with XREADGROUP, which replies {{stream, {{id, fields}, …}}}, or
+// nil if there are none. If wait is set, it waits for messages until the next run of take.lua.
+// It asks for as many as probably have at most maxBytes together.
 func (s *source) takeNew(ctx context.Context, limit int, maxBytes int64, wait bool) ([]backend.Delivery, error) {
-	// redis-server makes the whole reply before it sends any part, and serves no other client
-	// meanwhile. So the reply must not be too large.
+	// The reply must not become too large, because redis-server builds all of it before it
+	// sends any part, and serves no other client meanwhile.
 	count := min(limit, max(minRead, replyBytes/max(s.meanSize, 1)))
 	if maxBytes > 0 {
 		count = int(min(int64(count), max(1, maxBytes/max(s.maxSize, 1))))
@@ -182,7 +181,7 @@ func (s *source) takeNew(ctx context.Context, limit int, maxBytes int64, wait bo
 	if wait {
 		left, ends := s.untilTake(true)
 		defer s.untilTake(false)
-		if left > 0 { // a block of 0 would wait without end, and a short one for up to 100 ms
+		if left > 0 { // BLOCK 0 would wait for ever, and a short block lasts up to 100 ms
 			args = append(args, "block", millis(left))
 		}
 		if left > 0 && ends {
@@ -197,14 +196,14 @@ func (s *source) takeNew(ctx context.Context, limit int, maxBytes int64, wait bo
 		return nil, err
 	}
 	if len(latest) > 0 && s.incarnation.superseded(latest[0]) {
-		_, _, err := s.runTake(ctx, 1, 0) // it gives ds back, and returns ErrReplaced
+		_, _, err := s.runTake(ctx, 1, 0) // gives ds back and returns ErrReplaced
 		return nil, err
 	}
 	return ds, nil
 }
 
-// ask makes a call on the connection of the member, and more calls in the same round trip.
-// The reply to c is valid until the next ask, which uses its memory again.
+// send makes a call on the connection of the reader, and more calls in the same round trip.
+// The reply to c is valid until the next send, which reuses its memory.
 func (s *source) send(ctx context.Context, c *call, more ...*call) {
 	c.reply = s.reply.next()
 	s.reader.send(ctx, append([]*call{c}, more...)...)
@@ -225,10 +224,10 @@ func (s *source) newDeliveries(p *parser) []backend.Delivery {
 	return ds
 }
 
-// beginAgain records that the group was reset, because it delivers a message as new that the
-// member has received before. The server cannot tell the two deliveries of this message
-// apart, so outlived refuses the deliveries of the earlier life.
-func (s *source) recordReset(position string) (life int) {
+// recordReset records that the group was reset, which shows when it delivers a message as new
+// that the member has received before. The server cannot tell these two deliveries apart, so
+// predatesReset makes the member refuse the earlier ones itself.
+func (s *source) recordReset(position string) (resets int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resets++
@@ -236,15 +235,16 @@ func (s *source) recordReset(position string) (life int) {
 	return s.resets
 }
 
-// outlived reports whether the group began again after the delivery of d, at d or before it.
+// predatesReset reports whether d was delivered before the group was reset to a position at or
+// before it.
 func (s *source) predatesReset(d *backend.Delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return d.Token.(*receipt).resets < s.resets && d.Position >= s.resetAt
 }
 
-// deliveries reads entries: {{id, count, fields}, …} if counted, which is the form of
-// take.lua, or else {{id, fields}, …}. The strings of the deliveries are in new memory.
+// deliveries reads entries in the form of take.lua, {{id, count, fields}, …}, if counted, and
+// otherwise {{id, fields}, …}. The deliveries do not refer to the memory of the reply.
 func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 	n, size := max(p.array(), 0), len(p.rest)
 	if n == 0 {
@@ -254,7 +254,7 @@ func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 	var mem slab.Slab
 	mem.Expect(0, 0, size)
 	ds := s.loan.Lend(s.loan.Room(nil, n)[:n])
-	receipts, from := make([]receipt, n), &readBatch{s, s.receivedAt.Add(s.config.Lease), s.resets} // only Receive changes life
+	receipts, from := make([]receipt, n), &readBatch{s, s.receivedAt.Add(s.config.Lease), s.resets} // only Receive changes resets
 	entries := entryReader{s.config.Topic, s.options}
 	for i := range ds {
 		r, d := &receipts[i], &ds[i]
@@ -270,37 +270,37 @@ func (s *source) deliveries(p *parser, counted bool) []backend.Delivery {
 	return ds
 }
 
-// untilSweep notes whether a read waits for new messages. It returns the time until the next
-// run of take.lua, and whether a delay ends then.
-func (s *source) untilTake(waits bool) (left time.Duration, ends bool) {
+// untilTake returns the time until the next run of take.lua, and whether a delay ends then. It
+// records whether a read is about to block until then.
+func (s *source) untilTake(blocked bool) (left time.Duration, delayEnds bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.blocked = waits
+	s.blocked = blocked
 	return time.Until(s.nextTake), s.delayEnds
 }
 
-// sweepFrom sets the time of the next run of take.lua, when a run begins. A Delay during
-// the run may be too late for this run, and then makes the next run earlier by dueIn.
+// scheduleTake sets the time of the next run of take.lua when a run begins. A Delay during the
+// run, which may be too late for it, makes the next one earlier with wakeAfter.
 func (s *source) scheduleTake(next time.Time) {
 	s.mu.Lock()
 	s.nextTake, s.delayEnds = next, false
 	s.mu.Unlock()
 }
 
-// sweepBy makes the next run of take.lua begin no later than at, when a delay may end. It
-// returns true if this made the run earlier while a read waits. The caller must then wake
-// the read at that time.
-func (s *source) advanceTake(at time.Time, ends bool) (waits bool) {
+// advanceTake makes the next run of take.lua begin no later than at. delayEnds means that a
+// delay ends then. If this made the run earlier while a read is blocked, advanceTake returns
+// true, and the caller must wake the read at that time.
+func (s *source) advanceTake(at time.Time, delayEnds bool) (blocked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !at.Before(s.nextTake) {
 		return false
 	}
-	s.nextTake, s.delayEnds = at, ends
+	s.nextTake, s.delayEnds = at, delayEnds
 	return s.blocked
 }
 
-// dueIn makes take.lua run after d, because a delay of d begins now.
+// wakeAfter makes take.lua run after d, because a delay of d begins now.
 func (s *source) wakeAfter(d time.Duration) {
 	if !s.advanceTake(time.Now().Add(d), true) {
 		return
@@ -310,21 +310,21 @@ func (s *source) wakeAfter(d time.Duration) {
 		return
 	}
 	time.AfterFunc(d, func() {
-		if left, waits := s.timeLeft(); waits && left <= 0 {
+		if left, blocked := s.timeLeft(); blocked && left <= 0 {
 			s.unblock()
 		}
 	})
 }
 
-// left returns the time until the next run of take.lua, and whether a read waits.
-func (s *source) timeLeft() (left time.Duration, waits bool) {
+// timeLeft returns the time until the next run of take.lua, and whether a read is blocked.
+func (s *source) timeLeft() (left time.Duration, blocked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Until(s.nextTake), s.blocked
 }
 
-// waiting returns the id of the connection to node on which a read waits. It returns 0 if
-// no read waits, or if the id is not known.
+// blockedConn returns the ID of the connection to node on which a read is blocked. It returns 0
+// if none is, or if the ID is unknown.
 func (s *source) blockedConn(node *redis.Client) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,13 +334,14 @@ func (s *source) blockedConn(node *redis.Client) int64 {
 	return s.reader.id(node)
 }
 
-const unblockAgain = time.Millisecond // time until the next attempt, if the server answered that no read waits
+const unblockAgain = time.Millisecond // time to the next attempt if the server had no read to unblock
 
-// unblock ends the wait of a read, by CLIENT UNBLOCK. An idle server ends a wait by itself up
-// to 100 ms late, because it looks at waits only when it has a command or ten times a second.
-// The server may get this request
-// before the read. It then answers that no read waits, and unblock sends the request again
-// until the read has ended. Without success the read ends by itself a little later.
+// unblock ends the wait of a read with CLIENT UNBLOCK. Left alone, an idle server ends a wait up
+// to 100 ms late, because it checks waits only when it has a command or ten times a second.
+//
+// The server may get this request before the read. It then reports that nothing was unblocked,
+// and unblock repeats the request until the read has ended. If that never succeeds, the read
+// ends by itself a little later.
 func (s *source) unblock() {
 	ctx, cancel := context.WithTimeout(context.Background(), blockTime) //nolint:forbidigo // the context of the read may be done
 	defer cancel()

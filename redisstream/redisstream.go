@@ -1,16 +1,22 @@
-// Package redisstream is the backend on Redis Streams, for Redis 6.2 and later:
-// a single server, Sentinel or Cluster, with TLS and ACL.
+// Package redisstream runs the event bus on Redis Streams. It works with Redis 6.2 and later:
+// a single server, Sentinel or Cluster, with TLS and ACLs.
 //
-// A topic is a stream, a group is a consumer group, and a member is one of its consumers.
-// A delivered message stays pending in its group, and is not trimmed, until the group
-// acknowledges it. Leases and delays are measured by the clock of the server. Attempts are
-// part of the server's delivery count. The settings of a topic and the pause of a group are
-// keys beside the stream, so they hold for all processes. docs/redis.md describes the keys, how to look at
-// them, the settings that the server needs, and the features on which each promise rests.
+// Open a bus by URL, with a [Driver]:
 //
-// go-redis has a logger for the whole process, standard error by default. The connections of
-// a backend write nothing to it. The lent client itself may, for example about Sentinel. A
-// program can replace this logger by [redis.SetLogger].
+//	bus, err := eventbus.Open(ctx, "redis://user:password@redis:6379", eventbus.Options{}, redisstream.Driver{})
+//
+// or pass a go-redis client of your own to [New].
+//
+// A topic is a stream, a group is a consumer group, and a member is one of its consumers. A
+// delivered message stays pending in its group, and is never trimmed, until the group has
+// acknowledged it. Leases and delays go by the server's clock. Attempts are kept in the
+// server's delivery count. Topic settings and pauses are keys beside the stream, and therefore
+// apply to every process. docs/redis.md describes these keys and how to inspect them, the
+// server settings that the bus needs, and the Redis features that each promise rests on.
+//
+// go-redis has one logger for the whole process, which writes to standard error by default. A
+// backend's own connections never write to it, but the client that you pass to New may, for
+// example about Sentinel. You can replace the logger with [redis.SetLogger].
 package redisstream
 
 import (
@@ -34,24 +40,24 @@ import (
 
 // Options are the settings of a [Backend]. A zero field means its default.
 type Options struct {
-	// Namespace is the beginning of every key: "<namespace>:{<topic>}…". The default is
-	// "bus". Buses with the same server and the same namespace share topics.
+	// Namespace is the prefix of every key: "<namespace>:{<topic>}…". The default is "bus".
+	// Buses that use the same server and the same namespace share their topics.
 	Namespace string
 
-	// OnceWindow is how long [backend.Message].Once remembers an ID, by the clock of the
-	// server. The default is 2 minutes. Each ID takes about 150 bytes for that time.
+	// OnceWindow is how long an ID of [backend.Message].Once is remembered, by the server's
+	// clock. The default is 2 minutes. Each ID takes about 150 bytes for that time.
 	OnceWindow time.Duration
 
-	// MaxMessages limits the stored messages of each topic for which no other bound was declared.
-	// At the limit Publish makes room by messages that every group has settled. Without
-	// such messages it returns [backend.ErrFull]. Zero means no limit except the memory of the
-	// server.
+	// MaxMessages limits the stored messages of every topic that has not declared a limit of
+	// its own. At the limit, Publish makes room by removing messages that every group has
+	// settled; if there are none, it returns [backend.ErrFull]. Zero means that only the
+	// server's memory is the limit.
 	MaxMessages int
 
 	// AllowEviction accepts a server that may evict any key when its memory is full
-	// (maxmemory-policy allkeys-*). Such a server can delete whole topics with their groups,
-	// without an error. The policies volatile-* need no permission, because they evict only
-	// keys with a time to live, such as the marks of Once.
+	// (maxmemory-policy allkeys-*). Such a server can delete whole topics with their groups
+	// without reporting an error. The policies volatile-* are accepted anyway, because they
+	// evict only keys with a time to live, such as the marks of Once.
 	AllowEviction bool
 
 	// Topics has the settings of single topics, by name.
@@ -83,33 +89,33 @@ func (o Options) withDefaults() (Options, error) {
 
 // TopicOptions are the settings of one topic.
 type TopicOptions struct {
-	// Flat decodes the entries of other programs as messages. Without Flat such entries are
-	// unreadable and go to the dead-letter topic. The payload has the fields of the entry
-	// in their order, encoded like the query of a URL. Its content type is
-	// application/x-www-form-urlencoded, which codec.Fields reads. The ID of the message is
-	// the ID of the entry, unless FlatID names a field. Its time is the server's time in this ID, if the server made it.
+	// Flat decodes entries that other programs added as messages. Without it such entries are
+	// unreadable and go to the dead-letter topic. The payload holds the fields of the entry in
+	// their order, encoded like a URL query, and its content type is
+	// application/x-www-form-urlencoded, which codec.Fields reads. The message's ID is the
+	// entry's ID unless FlatID names a field. Its time is the server time in the entry's ID, if
+	// the server made that ID.
 	Flat bool
 
-	// FlatID, which needs Flat, is the name of the field whose value is the ID of the
-	// message. If an entry has no such field, or Publish would refuse its value as an ID,
-	// the ID of the message is the ID of the entry.
+	// FlatID names the field whose value is the message's ID. It needs Flat. If an entry has
+	// no such field, or a value that Publish would refuse as an ID, the message's ID is the
+	// entry's ID.
 	FlatID string
 
-	// FlatKey, which needs Flat, is the name of the field whose value is the key of the
-	// message. If an entry has several fields of this name, the first one counts. By
-	// default the messages have no key, and so no order.
+	// FlatKey names the field whose value is the message's key. It needs Flat. If an entry has
+	// several fields of this name, the first one counts. By default the messages have no key,
+	// and therefore no order.
 	FlatKey string
 
-	// FlatType, which needs Flat, is the name of the field whose value is the type of the
-	// event. A value that Publish refuses as a type is ignored. By default the events have
-	// no type.
+	// FlatType names the field whose value is the event's type. It needs Flat. A value that
+	// Publish would refuse as a type is ignored. By default the events have no type.
 	FlatType string
 
-	// FlatPublish makes Publish store a message whose payload has the form of a flat entry's as
-	// fields, which redis-cli and programs in other languages read. It needs Flat. A further
-	// field, ":event", has the ID, the key and the headers, so that nothing is lost. A message
-	// of another content type, with an empty payload, or with more than 100 fields is stored in
-	// the usual form. A program of version 0.1 reads such an entry as one of another program.
+	// FlatPublish makes Publish store payloads that have the form of a flat entry as fields,
+	// which redis-cli and programs in other languages can read. It needs Flat. One more field,
+	// ":event", holds the ID, the key and the headers, so nothing is lost. A message with
+	// another content type, an empty payload, or more than 100 fields is stored in the usual
+	// form. A program of version 0.1 takes such an entry for one of another program.
 	FlatPublish bool
 }
 
@@ -124,24 +130,24 @@ func checkTopic(topic string, o TopicOptions) error {
 }
 
 const (
-	maxSessions  = 8                      // calls that can run at the same time, not counting reads of members
-	replyTimeout = 5 * time.Second        // longest wait of a call for an answer; its context may end earlier
-	blockTime    = 500 * time.Millisecond // longest wait of a read for new messages
-	replyGrace   = 2 * time.Second        // how long a read waits for its answer after block has passed
-	maxReaders   = 32                     // topics of a subscription that wait for messages at the same time
-	maxPayload   = 16 << 20               // most bytes of a message: while the server reads it, all other clients wait
+	maxSessions  = 8                      // concurrent calls, not counting the reads of members
+	replyTimeout = 5 * time.Second        // how long a call waits for its reply; its context may end earlier
+	blockTime    = 500 * time.Millisecond // how long a read waits for new messages
+	replyGrace   = 2 * time.Second        // how long a read waits for its reply once blockTime has passed
+	maxReaders   = 32                     // topics of one subscription that may wait for messages at the same time
+	maxPayload   = 16 << 20               // bytes of a message; while the server reads one, all other clients wait
 )
 
-// A Backend keeps topics in one Redis: a server, a Cluster, or a master with Sentinels. Its
-// methods are safe for concurrent use.
+// A Backend keeps topics in one Redis: a server, a Cluster, or a master with Sentinels. It is
+// safe for concurrent use.
 type Backend struct {
 	broker
 	namespace
 	options  Options
 	owned    bool          // Close closes the client
 	opened   string        // the first address of the URL that Open was given; empty after New
-	youngFor time.Duration // the constant youth; tests change it
-	id       string        // of the process and backend, for the turns of Maintain
+	youngFor time.Duration // defaultYoungFor; tests change it
+	id       string        // identifies this backend when processes take turns in Maintain
 
 	readers  readerPool
 	warnings warnings
@@ -152,7 +158,7 @@ type Backend struct {
 	ephemerals ephemeralGroups
 
 	mu sync.Mutex
-	// mending has, by delayedKey, the id after which the next Maintain continues to repair
+	// repairFrom has, by delayedKey, the ID after which the next Maintain goes on repairing
 	// delayed messages.
 	repairFrom map[string]string
 }
@@ -162,17 +168,19 @@ var (
 	_ backend.Limited = (*Backend)(nil)
 )
 
-// New returns a backend that uses Redis through client, which must be a [*redis.Client] or
-// a [*redis.ClusterClient] that reads from masters, without ReadOnly and its kin. For Sentinel, use a client of redis.NewFailoverClient. The
-// client must stay open until the backend is closed, which does not close it. Hooks that
-// were added to it before New see every command of the backend. The client keeps each backend
-// in memory, even a closed one, because go-redis cannot remove hooks. So do not make many
-// backends with one client.
+// New returns a backend that uses Redis through client, a [*redis.Client] or a
+// [*redis.ClusterClient]. Such a client must read from masters, so ReadOnly, RouteByLatency and
+// RouteRandomly are refused. For Sentinel, pass a client of [redis.NewFailoverClient].
 //
-// The backend makes connections of its own, with the routing, addresses, database,
-// credentials, TLS settings and dialer of the client. It has at most 8 connections to each
-// server. Each member of a group has one more while it waits for messages, to the server of its
-// stream.
+// Keep the client open until the backend is closed; Close does not close it. Hooks that you add
+// to the client before New see every command of the backend. go-redis cannot remove hooks, so
+// the client keeps every backend that was made with it in memory, even a closed one. Don't make
+// many backends with one client.
+//
+// The backend opens its own connections, with the routing, addresses, database, credentials, TLS
+// settings and dialer of the client. It has at most 8 connections to each server. In addition,
+// each member of a group has one connection to the server of its stream while it waits for
+// messages.
 func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -200,15 +208,15 @@ func New(client redis.UniversalClient, o Options) (*Backend, error) {
 	return b, nil
 }
 
-// readsMasters returns an error if a client reads from replicas. Such a client would show old
-// messages as the present ones, and would ask each server for its list of commands.
+// readsMasters returns an error if the client reads from replicas. Such a client would return
+// outdated messages, and would ask each server for its list of commands.
 func readsMasters(o *redis.ClusterOptions) error {
 	for _, option := range []struct {
 		name string
 		set  bool
 	}{{"RouteByLatency", o.RouteByLatency}, {"RouteRandomly", o.RouteRandomly}, {"ReadOnly", o.ReadOnly}} {
 		if option.set {
-			return fmt.Errorf("the client has ClusterOptions.%s, and would read from replicas: lend a client without it", option.name)
+			return fmt.Errorf("the client has ClusterOptions.%s, and would read from replicas: pass a client without it", option.name)
 		}
 	}
 	return nil
@@ -227,7 +235,7 @@ func (b *Backend) Close() error {
 	if b.closed.Swap(true) {
 		return nil
 	}
-	for _, s := range b.members.list() { // a later one finds the backend closed
+	for _, s := range b.members.list() { // a member that attaches later finds the backend closed
 		s.close()
 	}
 	b.sessions.Close((*session).end)
@@ -242,7 +250,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.failure("ping", "", b.command(ctx, "ping").err)
 }
 
-// Now implements [backend.Clocker]. It asks the server that has the stream, or would have it.
+// Now implements [backend.Clocker]. It asks the server that holds the topic's stream, or would
+// hold it.
 func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 	c := b.run(ctx, clockScript, []string{b.streamKey(topic)})
 	c.arrayOf(2)
@@ -261,8 +270,8 @@ func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 
 var _ backend.Identified = (*Backend)(nil)
 
-// Identity implements [backend.Identified]. A lent client for Sentinel does not tell its
-// addresses, so that Address is then empty.
+// Identity implements [backend.Identified]. With a Sentinel client passed to [New], Address is
+// empty, because go-redis does not reveal the addresses of such a client.
 func (b *Backend) Identity() backend.Identity {
 	i := backend.Identity{System: "redis"}
 	addr := b.opened

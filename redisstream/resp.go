@@ -14,20 +14,20 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A reply has the bytes of the answer to one command. go-redis writes them by Write and
-// ReadFrom, and a parser reads them in place. go-redis passes an error reply to Write too.
-// Write returns it as the error that go-redis would have made. go-redis needs this error to
+// A reply has the bytes of the reply to one command. go-redis writes them through Write and
+// ReadFrom, and a parser reads them in place. go-redis passes error replies to Write as well;
+// Write returns the error that go-redis itself would have made, because go-redis needs it to
 // follow MOVED and ASK, and to leave a server that has become read-only.
 type reply struct{ raw []byte }
 
 const (
 	minGrow      = 16      // least memory for the next bytes of a string
 	maxKeptReply = 1 << 20 // larger memory is not kept for the next reply
-	maxIdleReply = 4 << 10 // larger memory is not kept either if the last reply used less than 1/8 of it
+	maxIdleReply = 4 << 10 // nor is larger memory of which the last reply used less than 1/8
 )
 
-// next returns an empty reply. It has the memory of r, unless the constants above say that
-// r is too large.
+// next returns an empty reply. It reuses the memory of r, unless that is too large by the
+// constants above.
 func (r *reply) next() reply {
 	if size := cap(r.raw); size > maxKeptReply || size > maxIdleReply && len(r.raw) < size/8 {
 		return reply{}
@@ -35,8 +35,8 @@ func (r *reply) next() reply {
 	return reply{r.raw[:0]}
 }
 
-// Write implements [io.Writer]. go-redis calls it for each line of a reply. If the reply is
-// an error, Write returns that error.
+// Write implements [io.Writer]. go-redis calls it for each line of a reply. For an error reply
+// it returns the error.
 func (r *reply) Write(p []byte) (int, error) {
 	if len(r.raw) == 0 && len(p) > 0 && p[0] == '-' {
 		return 0, serverError(string(p[1:]))
@@ -45,8 +45,8 @@ func (r *reply) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom implements [io.ReaderFrom]. go-redis calls it for the bytes of a string, so that
-// they are copied only once. The memory grows as bytes arrive, because a length may be wrong.
+// ReadFrom implements [io.ReaderFrom]. go-redis calls it for the bytes of a string, which saves
+// a copy. The memory grows as bytes arrive, because the announced length may be wrong.
 func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	for err == nil {
 		r.raw = slices.Grow(r.raw, minGrow)
@@ -60,15 +60,16 @@ func (r *reply) ReadFrom(src io.Reader) (n int64, err error) {
 	return n, err
 }
 
-// serverError returns an error reply in the type that go-redis uses for it. That type is in
-// an internal package: no code here can name it, but the compiler can infer it.
+// serverError returns an error reply as the type that go-redis uses for it. Code outside
+// go-redis cannot name that type, because it is in an internal package, but the compiler can
+// infer it.
 func serverError(text string) error { return like(redis.ErrNoScript, stripScriptInfo(text)) }
 
 func like[T ~string](_ T, text string) T { return T(text) }
 
-// A parser reads a reply in the RESP2 format, element by element. The returned bytes are
-// part of the reply. After an unexpected byte, or an error that a script has put into an
-// array, all methods return empty values, and err has the reason.
+// A parser reads a reply in the RESP2 format, element by element. The bytes that it returns are
+// part of the reply. After an unexpected byte, or an error that a script has put into an array,
+// all methods return empty values, and err has the reason.
 type parser struct {
 	rest []byte
 	err  error
@@ -85,8 +86,7 @@ func (p *parser) fail(wanted string) {
 	p.rest = nil
 }
 
-// line reads a line and returns its type and text. If kinds does not have the type, line
-// calls fail.
+// line reads a line and returns its type and text. It calls fail unless kinds contains the type.
 func (p *parser) line(kinds string) (kind byte, text []byte) {
 	end := bytes.IndexByte(p.rest, '\n')
 	if end < 2 || p.rest[end-1] != '\r' {
@@ -115,29 +115,29 @@ func (p *parser) number(text []byte) int {
 	return n
 }
 
-// array reads the beginning of an array and returns its length. The elements are next. It
-// returns -1 for nil, which Redis also sends for false in Lua.
+// array reads the beginning of an array and returns its length; the elements follow. It returns
+// -1 for nil, which is also what Redis sends for false in Lua.
 func (p *parser) array() int {
 	kind, text := p.line("*$")
 	if p.err != nil || kind == '$' && string(text) == "-1" {
 		return -1
 	}
 	n := p.number(text)
-	if kind == '$' || n > len(p.rest) { // each element has more than one byte
+	if kind == '$' || n > len(p.rest) { // each element takes more than one byte
 		p.fail("no array")
 		return -1
 	}
 	return max(n, -1)
 }
 
-// arrayOf reads the beginning of an array, and calls fail unless its length is n.
+// arrayOf reads the beginning of an array, and calls fail unless it has n elements.
 func (p *parser) arrayOf(n int) {
 	if p.array() != n {
 		p.fail("an array of another length")
 	}
 }
 
-// bulk reads a bulk string or a status, and returns its bytes. It returns nil for nil.
+// bulk reads a bulk string or a status and returns its bytes, or nil for nil.
 func (p *parser) bulk() []byte {
 	kind, text := p.line("$+")
 	if kind != '$' {
@@ -161,7 +161,7 @@ func (p *parser) integer() int {
 	return p.number(text)
 }
 
-// end returns err. It first calls fail if part of the reply was not read.
+// end returns err. If part of the reply was not read, it calls fail first.
 func (p *parser) end() error {
 	if len(p.rest) > 0 {
 		p.fail("more than was expected")

@@ -13,46 +13,46 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// A wire has the connections of one call at a time: one connection, or in Cluster one for
-// each node. Other calls do not use them. So they can be closed when the context of the
-// call ends, and the wire knows whether the call has sent a command.
+// A session owns the connections of one call at a time: a single one, or in Cluster one for each
+// node. Because no other call uses them, they can be closed when the call's context ends, and
+// the session knows whether the call has sent a command.
 //
-// A call goes through the lent client, to use its hooks and its routing in Cluster. The
-// innermost hook, a detour, passes the call to a client that belongs to the wire.
+// A call still goes through the program's client, for the sake of its hooks and its Cluster
+// routing. The innermost hook, a sessionHook, hands the commands to a client of the session.
 type session struct {
 	broker    *broker
-	timeout   time.Duration // longest wait for an answer, or for the next piece of an answer
-	grace     time.Duration // longest wait for an answer after the context of a call is done
-	onDone    func()        // called when the context of a call is done; nil unless the wire is one of readers
-	batch     publishBatch  // memory for publishing
+	timeout   time.Duration // how long to wait for a reply, or for the next piece of one
+	grace     time.Duration // how long to wait for a reply once the context of a call is done
+	onDone    func()        // called when the context of a call is done; nil unless the session is one of readerPool
+	batch     publishBatch  // kept for its memory
 	sendState atomic.Int32  // of the commands of the current call
 
-	// Connections are numbered as they are dialed. The greetings of all connections up to
-	// greeted have ended, so later writes are commands. If a connection with a lower number
-	// is still in its greeting, the rest of its greeting counts as a command.
+	// Connections are numbered as they are dialed. The handshakes of all connections up to
+	// ready have ended, so whatever is written to them later is a command. If a connection
+	// with a lower number is still in its handshake, the rest of that counts as a command.
 	dialed, ready atomic.Int64
 
 	mu      sync.Mutex
-	clients map[*redis.Client]*nodeClient // by the client of the program for the same server
-	epoch   int64                         // value of broker.masters when the call began
+	clients map[*redis.Client]*nodeClient // by the program's client for the same server
+	epoch   int64                         // broker.masterEpoch when the call began
 	call    uint64                        // number of the current or last call
-	closed  bool                          // the lines are closed; the next call gets new ones
+	closed  bool                          // the clients are closed; the next call makes new ones
 	ended   bool                          // all later calls fail
-	busy    bool                          // a call is under way
+	busy    bool                          // a call is in progress
 }
 
-// A line is the client of a wire for one server.
+// A nodeClient is the client of a session for one server.
 type nodeClient struct {
 	*redis.Client
-	lastUsed time.Time // when a call last asked for it, in Cluster
-	id       int64     // the connection's id at the server, for the wire of a member; 0 if not known
+	lastUsed time.Time // when a call last asked for it; only in Cluster
+	id       int64     // the connection's ID at the server, for the session of a reader; 0 if unknown
 }
 
-// The fates of the commands of a call.
+// The states of the commands of a call.
 const (
-	notRouted int32 = iota // no detour has seen them, so the lent client may have sent them
-	routed                 // they are with the wire, which has not written any
-	written                // the wire has written some of them
+	notRouted int32 = iota // no sessionHook has seen them, so the program's client may have sent them
+	routed                 // the session has them, and has not written any
+	written                // the session has written some of them
 )
 
 func newSession(b *broker, wait time.Duration) *session {
@@ -61,15 +61,14 @@ func newSession(b *broker, wait time.Duration) *session {
 	return s
 }
 
-// maySent reports whether the server may have a command of the call. It may if no detour
-// saw the call. A Cluster node that the lent client knew before New may have no detour. A
-// hook of the program may have replaced the context.
+// mayHaveSent reports whether the server may have received a command of the call. That includes
+// calls that no sessionHook has seen: a Cluster node that the client knew before New may have no
+// hook, and a hook of the program may have replaced the context.
 func (s *session) mayHaveSent() bool { return s.sendState.Load() != routed }
 
-const smallBuffer = 4 << 10 // bytes of the write buffer of the wire of a member, whose commands are short
+const smallBuffer = 4 << 10 // bytes of the write buffer of a reader, whose commands are short
 
-// client returns the client of the wire for the server of node. It makes the client if
-// there is none.
+// client returns the session's client for the server of node, and makes it if there is none.
 func (s *session) client(node *redis.Client) *redis.Client {
 	s.sendState.CompareAndSwap(notRouted, routed)
 	s.mu.Lock()
@@ -83,7 +82,7 @@ func (s *session) client(node *redis.Client) *redis.Client {
 	o.Dialer, o.OnConnect = s.dialer(nc, quietly(o.Dialer)), s.handshake(nc, o.OnConnect)
 	o.Protocol, o.MaxRetries, o.DialerRetries = 2, -1, 1
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.MaxConcurrentDials, o.PipelinePoolSize = 1, 0, 1, 0, 0, -1
-	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = s.timeout, s.timeout, false // the wire checks the context
+	o.ReadTimeout, o.WriteTimeout, o.ContextTimeoutEnabled = s.timeout, s.timeout, false // the session watches the context
 	if s.onDone != nil {
 		o.WriteBufferSize = smallBuffer
 	}
@@ -98,14 +97,15 @@ func (s *session) client(node *redis.Client) *redis.Client {
 	return nc.Client
 }
 
-// touch records the use of l, in Cluster, where prune closes unused lines.
+// touch records the use of nc in Cluster, where prune closes unused clients.
 func (nc *nodeClient) touch(s *session) {
 	if s.broker.cluster != nil {
 		nc.lastUsed = time.Now()
 	}
 }
 
-// prune closes the lines that no call has used since a moment, unless a call is under way.
+// prune closes the clients that no call has used since the given time, unless a call is in
+// progress.
 func (s *session) prune(since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,12 +117,12 @@ func (s *session) prune(since time.Time) {
 	}
 }
 
-// dialer returns a function that dials by dial, and makes the connection one of the wire. A
-// failed dial makes a dead connection.
+// dialer returns a function that dials with dial and makes the connection one of the session. A
+// failed dial yields a deadConn.
 func (s *session) dialer(nc *nodeClient, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		s.mu.Lock()
-		nc.id = 0 // the connection before has ended
+		nc.id = 0 // the previous connection has ended
 		s.mu.Unlock()
 		inner, err := dial(ctx, network, addr)
 		if _, dead := inner.(deadConn); dead || err != nil {
@@ -134,10 +134,9 @@ func (s *session) dialer(nc *nodeClient, dial func(context.Context, string, stri
 
 var errReplaced = &net.OpError{Op: "dial", Err: errors.New("the master was replaced meanwhile")}
 
-// greeting returns the function that go-redis calls at the end of the greeting of a new
-// connection. The function refuses a master that was replaced since the call began. For the
-// wire of a member, it asks the server for the id of the connection. Without an id, unblock
-// cannot wake a read.
+// handshake returns the function that go-redis calls at the end of the handshake of a new
+// connection. It rejects a master that was replaced since the call began. For a reader, it also
+// asks the server for the connection's ID, without which unblock cannot wake a read.
 func (s *session) handshake(nc *nodeClient, hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, c *redis.Conn) (err error) {
 		if hook != nil {
@@ -146,7 +145,7 @@ func (s *session) handshake(nc *nodeClient, hook func(context.Context, *redis.Co
 		var id int64
 		if s.onDone != nil && err == nil {
 			if id, err = c.ClientID(ctx).Result(); isReply(err) {
-				err = nil // a client without permission has no id
+				err = nil // without the permission, the ID stays unknown
 			}
 		}
 		s.mu.Lock()
@@ -162,7 +161,7 @@ func (s *session) handshake(nc *nodeClient, hook func(context.Context, *redis.Co
 	}
 }
 
-// id returns the id of the connection to the server of node, or 0 if it is not known.
+// id returns the ID of the connection to the server of node, or 0 if it is unknown.
 func (s *session) id(node *redis.Client) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,14 +171,14 @@ func (s *session) id(node *redis.Client) int64 {
 	return 0
 }
 
-// do runs call, with a context that tells detours to use the wire. If ctx ends first, do
-// closes the connections after the wire's grace.
+// do runs call, with a context that makes sessionHooks use this session. If ctx ends first, do
+// closes the connections after the session's grace.
 func (s *session) do(ctx context.Context, call func(context.Context) error) error {
 	number, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
-	onDone := s.onDone // of this call, because the function below may run after it
+	onDone := s.onDone // the function below may run after this call
 	defer context.AfterFunc(ctx, func() {
 		time.AfterFunc(s.grace, func() { s.abort(number) })
 		if onDone != nil {
@@ -190,15 +189,15 @@ func (s *session) do(ctx context.Context, call func(context.Context) error) erro
 	return call(context.WithValue(ctx, sessionKey{}, s))
 }
 
-// rest records that no call is under way.
+// finish records that no call is in progress.
 func (s *session) finish() {
 	s.mu.Lock()
 	s.busy = false
 	s.mu.Unlock()
 }
 
-// begin begins a call and returns its number. It leaves the lines to a master that Sentinel
-// may have replaced.
+// begin begins a call and returns its number. If Sentinel may have replaced the master, the call
+// gets new connections.
 func (s *session) begin(ctx context.Context) (number uint64, err error) {
 	s.sendState.Store(notRouted)
 	s.broker.prune()
@@ -215,7 +214,7 @@ func (s *session) begin(ctx context.Context) (number uint64, err error) {
 	return s.call, err
 }
 
-// hangUp closes the connections. A call under way then fails. The caller holds the lock mu.
+// closeAll closes the connections, which makes a call in progress fail. The caller holds mu.
 func (s *session) closeAll() {
 	s.closed = true
 	for _, nc := range s.clients {
@@ -223,7 +222,7 @@ func (s *session) closeAll() {
 	}
 }
 
-// cutOff ends the call with this number, if it is the current one.
+// abort ends the call with this number, if it is the current one.
 func (s *session) abort(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +238,7 @@ func (s *session) hasEnded() bool {
 	return s.ended
 }
 
-// end ends the current call, and makes later calls fail.
+// end ends the current call, and makes all later calls fail.
 func (s *session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,13 +247,13 @@ func (s *session) end() {
 	s.closeAll()
 }
 
-// A conn is a connection of a wire. It notes that a command was written. It gives each
-// piece of a command or an answer a deadline of its own, because a slow line does not mean
-// that the server hangs.
+// A conn is a connection of a session. It records that a command was written. Each piece of a
+// command or a reply gets a deadline of its own, because a slow network does not mean that the
+// server hangs.
 type conn struct {
 	net.Conn
 	session *session
-	number  int64 // see wire.greeted
+	number  int64 // see session.ready
 }
 
 // Read implements [net.Conn].
@@ -283,20 +282,20 @@ func (c *conn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// A deadConn stands for a connection that could not be made. Its first use fails with the
-// error of the dial. go-redis would write a failed dial to the logger of the whole process.
-// After some failed dials it would also refuse to dial for up to a second.
+// A deadConn stands for a connection that could not be made: its first use fails with the error
+// of the dial. If go-redis saw the failed dial itself, it would write to the logger of the whole
+// process, and after some of them it would refuse to dial for up to a second.
 type deadConn struct {
 	net.Conn // nil
 	err      error
 }
 
-// quietly returns a function that dials by dial, and returns a deadConn in place of an error.
+// quietly returns a function that dials with dial and turns an error into a deadConn.
 func quietly(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := dial(ctx, network, addr)
 		if err != nil {
-			return deadConn{err: err}, nil //nolint:nilerr // the connection returns it
+			return deadConn{err: err}, nil //nolint:nilerr // the connection reports it
 		}
 		return c, nil
 	}
@@ -318,8 +317,8 @@ func (c deadConn) SetReadDeadline(time.Time) error { return nil }
 
 func (c deadConn) SetWriteDeadline(time.Time) error { return nil }
 
-// A checkedConn shows go-redis the connection of the operating system. go-redis looks there
-// whether the server has closed a connection, before it writes to it.
+// A checkedConn gives go-redis access to the connection of the operating system, where it checks
+// whether the server has closed the connection before it writes to it.
 type checkedConn struct {
 	net.Conn
 	system syscall.Conn
@@ -328,8 +327,8 @@ type checkedConn struct {
 // SyscallConn implements [syscall.Conn].
 func (c checkedConn) SyscallConn() (syscall.RawConn, error) { return c.system.SyscallConn() }
 
-// checked returns outer as a checkedConn, if inner has a connection of the operating system.
-// For TLS this is the connection below. go-redis may look at it, because a server sends no
+// checked returns outer as a checkedConn if inner has a connection of the operating system. For
+// TLS this is the connection underneath. Checking that one is safe, because a server never sends
 // data unasked.
 func checked(outer, inner net.Conn) net.Conn {
 	const maxLayers = 8
@@ -346,23 +345,23 @@ func checked(outer, inner net.Conn) net.Conn {
 	return outer
 }
 
-// readers are the wires for reads that wait. A member uses one during Receive, so that members
-// that read in turn share wires. There are at most as many as members.
+// A readerPool has the sessions for blocking reads. A member holds one only during Receive, so
+// members that read in turn share sessions. There are never more sessions than members.
 type readerPool struct {
 	mu      sync.Mutex
-	idle    []*session // the one used last is used first
+	idle    []*session // a stack: the session used last is reused first
 	lent    int
 	members int
 }
 
-// join adds a member.
+// addMember makes room for the session of one more member.
 func (r *readerPool) addMember() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.members++
 }
 
-// leave removes a member, and ends the wires for which there is none any more.
+// removeMember takes that room back, and ends a session that no member needs any more.
 func (r *readerPool) removeMember() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -379,21 +378,21 @@ func (r *readerPool) trim() {
 	}
 }
 
-// open lends a wire to s for a Receive. It returns false if s is closed.
+// acquire gives s a session for one Receive. It returns false if s is closed.
 func (r *readerPool) acquire(s *source) bool {
 	sess := r.get(&s.backend.broker)
 	sess.onDone = s.unblock
 	s.mu.Lock()
 	s.reader = sess
 	s.mu.Unlock()
-	if s.closed.Load() { // close has not seen the wire
+	if s.closed.Load() { // close may have missed the session
 		r.release(s)
 		return false
 	}
 	return true
 }
 
-// close takes the wire of s back after a Receive.
+// release takes the session of s back after a Receive.
 func (r *readerPool) release(s *source) {
 	s.mu.Lock()
 	sess := s.reader
@@ -402,7 +401,7 @@ func (r *readerPool) release(s *source) {
 	r.put(sess)
 }
 
-// get lends a wire for one read.
+// get lends a session for one read.
 func (r *readerPool) get(b *broker) *session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -417,7 +416,7 @@ func (r *readerPool) get(b *broker) *session {
 	return sess
 }
 
-// put takes a wire back after its read.
+// put takes a session back after its read.
 func (r *readerPool) put(sess *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

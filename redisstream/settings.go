@@ -14,9 +14,9 @@ import (
 
 var _ backend.Declarer = (*Backend)(nil)
 
-// The settings of a topic are a text in a key of the topic, such as "keep=3600000
-// max_messages=1000". Keep is in milliseconds. A setting of zero is left out, and a topic
-// without settings has no key. The scripts read this text too.
+// The settings of a topic are stored as text in a key of the topic, for example "keep=3600000
+// max_messages=1000". Keep is in milliseconds. Zero settings are left out, and a topic without
+// settings has no key. The scripts read this text, too.
 const (
 	keepName        = "keep="
 	maxMessagesName = "max_messages="
@@ -33,7 +33,7 @@ func settingsText(s backend.TopicSettings) string {
 	return strings.Join(words, " ")
 }
 
-// readSettings reads a text of settings. It ignores words that it does not know.
+// readSettings parses the text of settings. It ignores words that it does not know.
 func readSettings(text []byte) (s backend.TopicSettings) {
 	for word := range strings.FieldsSeq(string(text)) {
 		if value, ok := strings.CutPrefix(word, keepName); ok {
@@ -48,14 +48,14 @@ func readSettings(text []byte) (s backend.TopicSettings) {
 	return s
 }
 
-// Declare implements [backend.Declarer]. It tests whether the client may add to the
-// stream, by an XADD with an ID that no stream accepts. Without settings it leaves the
-// creation of the stream to the first message or group. Then it succeeds too if the memory
-// of the server is full. It rounds Keep up to milliseconds.
+// Declare implements [backend.Declarer]. It tests whether the client may add to the stream, with
+// an XADD whose ID no stream accepts. Without settings it does not create the stream, which the
+// first message or group will do; it then succeeds even when the server's memory is full. Keep
+// is rounded up to milliseconds.
 //
-// Another Backend obeys a first MaxMessages from its first Publish to the topic on. If it
-// has published to the topic before, it may exceed the bound for a second, and then with
-// one more call of Publish.
+// Another Backend applies a first MaxMessages from its first Publish to the topic. If it has
+// published to the topic before, it may exceed the limit for a second, and then with one more
+// call of Publish.
 func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (s backend.TopicSettings, err error) {
 	defer func() { err = b.failure("declare", topic, err) }()
 	if err := b.Limits().Settings.Check(d.Settings); err != nil {
@@ -81,15 +81,15 @@ func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declarati
 }
 
 const (
-	boundTTL        = time.Second // after this time a Publish to a topic asks again whether the topic has a bound
-	maxCachedBounds = 10_000      // topics that a backend remembers; it then forgets all, and asks anew
+	boundTTL        = time.Second // after this time, Publish asks again whether the topic has a limit
+	maxCachedBounds = 10_000      // topics to remember; with one more, all are forgotten and asked for again
 )
 
-// bounds remembers which topics have a bound of their own (MaxMessages), because only their
-// messages need publish.lua. A backend asks before its first Publish to a topic. Later it
-// asks with its messages, in the same round trip, at most once in boundAge.
+// A boundCache remembers which topics have a limit of their own (MaxMessages), because only
+// their messages need publish.lua. A backend asks before its first Publish to a topic. Later it
+// asks along with its messages, in the same round trip, at most once per boundTTL.
 type boundCache struct {
-	all    bool // all topics have one, by Options.MaxMessages
+	all    bool // Options.MaxMessages limits all topics
 	mu     sync.Mutex
 	topics map[string]topicBound
 }
@@ -99,17 +99,17 @@ type topicBound struct {
 	asked   time.Time
 }
 
-// A question says whether the server must be asked for the bound of a topic.
+// A lookup says whether and when to ask the server for the limit of a topic.
 type lookup int
 
 const (
 	noLookup        lookup = iota
-	lookupWithBatch        // ask with the next messages
+	lookupWithBatch        // ask along with the next messages
 	lookupFirst            // ask before the next messages
 )
 
-// question returns the question for a topic. The caller asks it. After again, other callers
-// do not ask for boundAge.
+// lookup returns which lookup a topic needs. The caller does it. After lookupWithBatch, no other
+// caller gets one for boundTTL.
 func (b *boundCache) lookup(topic string, now time.Time) lookup {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,7 +124,7 @@ func (b *boundCache) lookup(topic string, now time.Time) lookup {
 	return lookupWithBatch
 }
 
-// set reports whether a topic has a bound, as far as the backend knows.
+// bounded reports whether a topic has a limit, as far as the backend knows.
 func (b *boundCache) bounded(topic string) bool {
 	if b.all {
 		return true
@@ -134,8 +134,8 @@ func (b *boundCache) bounded(topic string) bool {
 	return b.topics[topic].bounded
 }
 
-// learn remembers whether a topic has a bound. The server was asked at a moment, and a later
-// answer stays.
+// store remembers whether a topic has a limit. A reply to a question asked earlier than the one
+// remembered changes nothing.
 func (b *boundCache) store(topic string, set bool, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	maxAck   = 1000 // most messages of one XACK
-	maxFence = 100  // most deliveries of one call of a script; other clients wait for the script
+	maxAck   = 1000 // messages of one XACK
+	maxFence = 100  // deliveries of one call of a script, for which other clients wait
 )
 
-// Ack implements [backend.Source]. With Config.ConfirmAcks it runs ack.lua, which checks
-// the holder. Otherwise it sends XACK, which checks neither the holder nor the lease, and
-// ignores messages that are settled already.
+// Ack implements [backend.Source]. With Config.ConfirmAcks it runs ack.lua, which checks the
+// holder. Otherwise it sends XACK, which checks neither the holder nor the lease, and ignores
+// messages that are already settled.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	if s.config.ConfirmAcks {
 		return s.fenced(ctx, "ack", ackScript, ds)
@@ -37,8 +37,8 @@ func (s *source) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.fenced(ctx, "extend", extendScript, ds)
 }
 
-// fenced settles or extends deliveries by a script. The script refuses a delivery unless
-// its holder and its delivery count are unchanged.
+// fenced settles or extends deliveries with a script, which refuses a delivery unless its holder
+// and its delivery count are unchanged.
 func (s *source) fenced(ctx context.Context, op string, script *script, ds []*backend.Delivery) error {
 	return s.settle(ctx, op, ds, maxFence, func(part []int) *call {
 		args := append(make([]any, 0, 2+2*len(part)), s.config.Group, s.name)
@@ -65,14 +65,14 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 		}
 		return delayScript.call([]string{s.stream, s.delayed}, args...)
 	})
-	s.wakeAfter(soonest) //nolint:contextcheck // it wakes the read of another call
+	s.wakeAfter(soonest) //nolint:contextcheck // the read that it wakes belongs to another call
 	return err
 }
 
-// settle splits ds into parts of at most most deliveries. It makes one call for each part,
-// by made, and sends all calls in one round trip. made gets the indexes of the deliveries.
-// A delivery of another group gets an error.
-func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, made func(part []int) *call) error {
+// settle splits ds into parts of at most most deliveries, makes one call for each part with
+// newCall, and sends all calls in one round trip. newCall gets the indexes of the deliveries. A
+// delivery of another group gets an error.
+func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, newCall func(part []int) *call) error {
 	if s.closed.Load() {
 		return s.failure(op, backend.ErrClosed)
 	}
@@ -85,9 +85,9 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 		switch r, ok := d.Token.(*receipt); {
 		case !ok || r.source.stream != s.stream || r.source.config.Group != s.config.Group:
 			errs.Set(i, len(ds), s.failure(op, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)))
-		case r.source.predatesReset(d), r.source != s && (op != "ack" || s.config.ConfirmAcks): // only the receiver can be the holder
+		case r.source.predatesReset(d), r.source != s && (op != "ack" || s.config.ConfirmAcks): // only the member that received it can be the holder
 			errs.Set(i, len(ds), s.failure(op, backend.ErrLeaseLost))
-		case r.settled && op == "ack": // there is nothing to remove
+		case r.settled && op == "ack": // nothing is left to remove
 		default:
 			mine = append(mine, i)
 		}
@@ -95,7 +95,7 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 	parts := slices.Collect(slices.Chunk(mine, most))
 	calls := make([]*call, len(parts))
 	for k, part := range parts {
-		calls[k] = made(part)
+		calls[k] = newCall(part)
 	}
 	s.backend.send(ctx, calls...)
 	for k, part := range parts {
@@ -116,11 +116,11 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 
 var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
-// settled reads the result of a call for its next delivery. The reply of XACK does not
-// matter. The codes of a script are listed in ack.lua, delay.lua and extend.lua. Code 3 means
-// that the message has no holder. This is no error if an earlier Ack had no answer and
-// r.until has not passed. Then that Ack may have removed the holder. After r.until, another
-// member may have settled the message.
+// settled reads the result of a call for its next delivery. The reply to XACK does not matter.
+// For the codes of scripts see ack.lua, delay.lua and extend.lua. Code 3 means that the message
+// has no holder. That is no error if an earlier Ack got no reply and r.leaseEnd has not passed,
+// because then that Ack may have removed the holder. After r.leaseEnd, another member may have
+// settled the message.
 func (c *call) settled(r *receipt) error {
 	if c.script == nil || c.err != nil {
 		return c.err

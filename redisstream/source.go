@@ -13,12 +13,12 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A source is one member of a group. It is a consumer of the stream. While a read waits it has a
-// connection of its own, see readers.
+// A source is one member of a group, and a consumer of the stream. While a read waits, it has a
+// connection of its own; see readerPool.
 //
-// Receive takes new messages by XREADGROUP. It takes redelivered messages by the script
-// take.lua, after a delay or an expired lease. A source runs this script at the end of each
-// delay that it knows, and otherwise every half second.
+// Receive reads new messages with XREADGROUP. Messages to be redelivered, after a delay or an
+// expired lease, come from the script take.lua. A source runs it at the end of each delay that
+// it knows of, and otherwise every half second.
 type source struct {
 	backend *Backend
 	config  backend.Config
@@ -30,28 +30,28 @@ type source struct {
 	closed atomic.Bool
 
 	receiving  sync.Mutex // held during Receive
-	reader     *session   // of the Receive under way, or nil; mu guards it too when it changes
+	reader     *session   // of the Receive in progress, or nil; changing it takes mu too
 	reply      reply      // memory for the replies of the reader
 	lastBytes  int64      // bytes of the last reply that had entries
-	meanSize   int        // mean bytes of an entry in this reply
+	meanSize   int        // mean bytes of the entries in that reply
 	maxSize    int64      // bytes of the largest recent entry
 	loan       slab.Loan  // the deliveries that are lent to the caller of Receive
 	receivedAt time.Time  // when the last Receive was called
 	lastFailed bool       // the last Receive failed
-	sweepOwner int        // index of the consumer at which take.lua continues
-	sweepAfter string     // id after which take.lua continues at this consumer
-	runNumber  int        // number of the next run of take.lua; it grows after each run with a reply
-	lostRun    int        // the number when a reply was lost; 0 after its messages were given back
-	highest    []byte     // the highest position received
+	sweepOwner int        // index of the consumer at which take.lua goes on looking for expired leases
+	sweepAfter string     // ID after which it goes on at that consumer
+	runNumber  int        // number of the next run of take.lua; grows after each run that got a reply
+	lostRun    int        // runNumber when a reply was lost; 0 once its messages were given back
+	highest    []byte     // highest position received
 
 	incarnation incarnation // zero if the member has no Instance
 
 	mu        sync.Mutex
 	nextTake  time.Time // when to run take.lua next
-	delayEnds bool      // a delay ends at sweep
-	blocked   bool      // a read waits for new messages, at most until sweep
-	resets    int       // how often the group has begun again, as far as the member noticed
-	resetAt   string    // the first position that the group delivered in this life
+	delayEnds bool      // a delay ends at nextTake
+	blocked   bool      // a read waits for new messages, until nextTake at most
+	resets    int       // how many resets of the group the member has noticed
+	resetAt   string    // first position delivered after the latest reset
 }
 
 var (
@@ -119,12 +119,12 @@ func (s *source) close() {
 	s.mu.Unlock()
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
-	s.reply, s.loan = reply{}, slab.Loan{} // a kept subscription or delivery keeps s alive
+	s.reply, s.loan = reply{}, slab.Loan{} // whoever keeps a subscription or a delivery keeps s
 	s.backend.members.remove(s)
 	s.backend.readers.removeMember()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second) //nolint:forbidigo // Close has none
 	defer cancel()
-	// An error does not matter, because Maintain removes a member that could not leave.
+	// Errors do not matter, because Maintain removes a member that could not leave.
 	if s.config.Ephemeral {
 		s.backend.ephemerals.unregister(ctx, s)
 		return
@@ -132,7 +132,7 @@ func (s *source) close() {
 	_ = s.backend.run(ctx, leaveScript, []string{s.stream}, s.config.Group, s.name)
 }
 
-// members are the open members of a backend.
+// members is the set of a backend's open members.
 type members struct {
 	mu  sync.Mutex
 	all map[*source]struct{}
@@ -171,8 +171,9 @@ func (m *members) ephemeral(topic, group string) (all []*source) {
 	return all
 }
 
-// groups returns the names of the groups of a topic that have a member. Each must exist before
-// the topic is trimmed. An ephemeral group need not, because it may have ended.
+// groups returns the names of the groups of a topic that have a member here. The topic may be
+// trimmed only if each of them exists. Ephemeral groups are left out, because they may have
+// ended.
 func (m *members) groups(topic string) (names []any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,8 +1,8 @@
 -- ack 4: acknowledge the deliveries that the member still holds.
 -- KEYS: the stream. ARGV: group, member, then for each delivery its position and its delivery count.
--- Returns for each delivery 0, 1 if it was delivered again or delayed, 3 if it was acknowledged. After a
---   failover the new master may know no delivery of a message: then 1.
--- with ids
+-- Returns for each delivery: 0 if it was acknowledged now, 1 if it has been delivered again or delayed, 3 if it
+--   was acknowledged before. After a failover the new master may not know the delivery of a message: then 1.
+-- include ids
 local group, member = ARGV[1], ARGV[2]
 local last
 local function delivered(id)

@@ -1,26 +1,27 @@
--- attach 5: make a group if it does not exist, and add a member to it.
--- KEYS: the stream, the count of trimmed entries, the mark of a young stream, the members of an ephemeral
---   group, its instances; if the member is of an instance, the sorted set of delayed ids and the mark of the
---   instance. ARGV: group, member, the start of a new group (see startOf), for how many milliseconds a
---   stream is young, ten leases in milliseconds or 0 if the group is not ephemeral, how long the mark lives.
+-- attach 5: add a member to a group, which is created if it does not exist.
+-- KEYS: the stream, the count of trimmed entries, the mark of a young stream, the members and the instances of
+--   an ephemeral group; if the member belongs to an instance, also the sorted set of delayed IDs and the mark of
+--   the instance. ARGV: group, member, the start of a new group (see startOf), for how many milliseconds a
+--   stream is young, ten leases in milliseconds or 0 if the group is not ephemeral, for how long the mark lives.
 -- Returns {1 if the script must run again, the members of earlier incarnations of the instance, …}, or the error
---   BEYOND if the id is later than the stream's last, or KIND if the group is not of this kind. A run gives back about 500 entries of such
---   members, so that other clients do not wait for long.
--- A group that begins at the end gets ENTRIESREAD, the number of entries before it, so that Redis 7
--- knows its lag.
--- With a new group, a stream that Maintain has never trimmed becomes young: the server may have lost
--- its data, and other groups may still come back. If the stream has every entry that was ever added to
--- it (Redis 7 counts them), the count of trimmed entries is of an earlier stream and is deleted. Ephemeral
--- groups come and go, so only the first group of a stream makes it young if it is ephemeral.
+--   BEYOND if the start is after the stream's last ID, or KIND if the group exists but is of the other kind
+--   (ephemeral or not). A run gives back about 500 entries of such members, so that other clients do not wait
+--   for long.
+-- A group that begins at the end gets ENTRIESREAD, the number of entries before it, from which Redis 7 knows
+-- its lag.
+-- A new group makes a stream young that Maintain has never trimmed: the server may have lost its data, and other
+-- groups may still come back. If the stream still has every entry that was ever added to it (Redis 7 counts them),
+-- the count of trimmed entries belongs to an earlier stream and is deleted. Ephemeral groups come and go, so an
+-- ephemeral group makes a stream young only if it is the stream's first group.
 local key, trimmed, young, members, instances = unpack(KEYS)
 local group, member, start = ARGV[1], ARGV[2], ARGV[3]
--- with count
--- with ids
--- with instance
--- with release
--- with start
--- with now
--- with members
+-- include count
+-- include ids
+-- include instance
+-- include release
+-- include start
+-- include now
+-- include members
 local exists = redis.call('EXISTS', key) == 1
 local known, groups = false, {}
 if exists then
@@ -56,8 +57,8 @@ if not known then
   end
   if made.err then return made end
 end
--- A server out of memory refuses CREATECONSUMER only if it is the first write of a script. It must
--- succeed, because members have to attach and settle to free memory.
+-- A server out of memory refuses CREATECONSUMER only as the first write of a script, hence the DELCONSUMER
+-- before it. Attaching must succeed, because members free memory by settling.
 redis.call('XGROUP', 'DELCONSUMER', key, group, member)
 redis.call('XGROUP', 'CREATECONSUMER', key, group, member)
 if not known then
@@ -66,10 +67,10 @@ if not known then
   if tonumber(ARGV[4]) > 0 and (lasts or #groups == 0) and redis.call('EXISTS', trimmed) == 0 then
     redis.pcall('SET', young, '', 'PX', ARGV[4])
   end
-  -- The stream of an earlier group was lost.
+  -- These are left from a group whose stream was lost.
   if redis.call('EXISTS', members, instances) > 0 then redis.call('DEL', members, instances) end
 end
-if not lasts then hear(members, instances, member, heard) end
+if not lasts then heartbeat(members, instances, member, heard) end
 local replaced = {0}
 if KEYS[7] then
   local instance, incarnation = instanceOf(member)

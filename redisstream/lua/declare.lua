@@ -1,6 +1,6 @@
 -- declare 1: store the settings of a topic.
--- KEYS: the stream, the settings. ARGV: a text of settings or '', 1 to replace other settings.
--- Returns the text in force. If the stream does not exist, a group that is deleted at once makes it.
+-- KEYS: the stream, the settings. ARGV: the text of the settings or '', 1 to replace existing settings.
+-- Returns the text that now applies. A stream that does not exist is made by creating a group and deleting it.
 local key, settings, text = KEYS[1], KEYS[2], ARGV[1]
 local now = redis.call('GET', settings) or ''
 if redis.call('EXISTS', key) == 0 then

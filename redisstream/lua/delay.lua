@@ -1,12 +1,12 @@
 -- delay 5: move deliveries to the consumer parked until they are due.
--- KEYS: the stream, the sorted set of delayed ids. ARGV: group, member, then for each delivery its
---   position, its delivery count, the delay in microseconds, 1 if the attempt does not count.
--- Returns for each delivery 0, 1 if the member is no longer the holder, 2 if its body is gone.
--- One XCLAIM moves all deliveries with the same attempt. The claims come before the ZADD, because a
--- server out of memory refuses a ZADD that is the first write of a script.
+-- KEYS: the stream, the sorted set of delayed IDs. ARGV: group, member, then for each delivery its position, its
+--   delivery count, the delay in microseconds, 1 if the attempt does not count.
+-- Returns for each delivery: 0, 1 if the member is no longer the holder, 2 if its body is gone.
+-- One XCLAIM moves all deliveries with the same attempt. The claims come before the ZADD, because a server out of
+-- memory refuses a ZADD that is the first write of a script.
 local group, member = ARGV[1], ARGV[2]
--- with count
--- with ids
+-- include count
+-- include ids
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
 local out, claims = {}, {}

@@ -1,5 +1,5 @@
 -- delete 3: delete a group.
--- KEYS: see gone. ARGV: group.
+-- KEYS: see destroy. ARGV: group.
 -- Returns 1, or 0 if there is no such group.
--- with gone
-return gone(KEYS, ARGV[1])
+-- include destroy
+return destroy(KEYS, ARGV[1])

@@ -1,15 +1,16 @@
--- expire 1: delete an ephemeral group if no member of it is heard of.
--- KEYS: see gone. ARGV: group, a member, 1 if it leaves.
--- Returns for how many milliseconds the member still counts as heard of, or 0 if it is no member any more.
--- A member is heard of for ten leases after Attach, Maintain (see hear), or a command in its name. A member that
--- leaves keeps its consumer if it holds entries, because with the consumer Redis would forget them.
+-- expire 1: delete an ephemeral group if none of its members has been heard of.
+-- KEYS: see destroy. ARGV: group, a member, 1 if that member leaves.
+-- Returns for how many milliseconds the member still counts as heard of, or 0 if it is no longer a member.
+-- A member counts as heard of for ten leases after Attach, Maintain (see heartbeat), or a command in its name. A
+-- member that leaves keeps its consumer while that holds entries, because Redis would forget them together with
+-- the consumer.
 local key, members = KEYS[1], KEYS[6]
 local group, member = ARGV[1], ARGV[2]
--- with ids
--- with lease
--- with now
--- with gone
-if redis.call('EXISTS', members) == 0 then return 0 end -- or the group is of the other kind
+-- include ids
+-- include lease
+-- include now
+-- include destroy
+if redis.call('EXISTS', members) == 0 then return 0 end -- or the group is not ephemeral
 local consumers = redis.pcall('XINFO', 'CONSUMERS', key, group)
 if consumers.err then
   if string.find(consumers.err, 'NOGROUP', 1, true) or string.find(consumers.err, 'no such key', 1, true) then
@@ -33,5 +34,5 @@ for i = 1, #heard, 2 do
   if left <= 0 then redis.call('ZREM', members, name) else lives = true end
   if name == member then stays = math.max(left, 0) end
 end
-if not lives then gone(KEYS, group) end
+if not lives then destroy(KEYS, group) end
 return stays

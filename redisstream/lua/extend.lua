@@ -1,6 +1,6 @@
 -- extend 1: restart the leases of deliveries.
 -- KEYS: the stream. ARGV: group, member, then for each delivery its position and its delivery count.
--- Returns for each delivery 0, 1 if the member is no longer the holder, 2 if its body is gone.
+-- Returns for each delivery: 0, 1 if the member is no longer the holder, 2 if its body is gone.
 local group, member = ARGV[1], ARGV[2]
 local out = {}
 for i = 3, #ARGV, 2 do

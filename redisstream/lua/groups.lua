@@ -1,7 +1,7 @@
 -- groups 1: list the groups of a stream.
 -- KEYS: the stream.
 -- Returns their names.
--- with ids
+-- include ids
 local names = {}
 for _, g in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do names[#names + 1] = field(g, 'name') end
 return names

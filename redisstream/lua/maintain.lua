@@ -1,27 +1,27 @@
 -- maintain 7: trim settled entries, remove members that are gone, and repair delayed messages.
--- KEYS: the stream, the sorted set of delayed ids, the count of trimmed entries, the mark of a young
---   stream, the turns of the topic and of the group (see below), the settings of the topic. ARGV: group,
---   most entries to trim, the lease in milliseconds of consumers whose names have none, the id after which
---   the repair continues or '', from how many entries on a stream is not young, the caller, for how many
---   milliseconds it gets a turn, the bound of a topic without its own or 0, then the groups that must exist.
--- Returns {entries trimmed, 1 if there are more to trim, the id after which the next repair continues}.
--- Turns: one caller trims a topic, and one works on each group. It keeps its turn as long as it calls
--- often enough. To all others the script returns at once, as if there were nothing to do. A server out of
--- memory may refuse a turn. Then every caller does the work.
+-- KEYS: the stream, the sorted set of delayed IDs, the count of trimmed entries, the mark of a young stream, the
+--   turns of the topic and of the group (see below), the settings of the topic. ARGV: group, how many entries to
+--   trim at most, the lease in milliseconds of consumers whose names have none, the ID after which the repair
+--   continues or '', from how many entries on a stream is not young, the caller, for how many milliseconds the
+--   caller gets a turn, the limit of topics without their own or 0, then the groups that must exist.
+-- Returns {entries trimmed, 1 if there are more to trim, the ID after which the next repair continues}.
+-- Turns: one caller trims a topic, and one works on each group. It keeps its turn as long as it calls often
+-- enough. For all others the script returns at once, as if there were nothing to do. A server out of memory may
+-- refuse to store a turn; then every caller does the work.
 local key, delayed, trimmed, young, topicTurn, groupTurn, settings = unpack(KEYS)
 local group, limit, lease, after, caller, turn = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[6], ARGV[7]
--- with ids
--- with lease
--- with floor
--- with settings
--- with now
+-- include ids
+-- include lease
+-- include floor
+-- include settings
+-- include now
 
 local function mine(key) return (redis.call('GET', key) or caller) == caller end
 local function keep(key) redis.pcall('SET', key, caller, 'PX', turn) end
 
--- trim removes entries that every group has settled, if they are older than Keep by the time in their
--- ids. Nothing is trimmed while the stream is young and short. XLEN and not XINFO STREAM gives the length,
--- because XINFO STREAM also returns the first and the last body.
+-- trim removes entries that every group has settled and that are older than Keep, by the time in their IDs.
+-- Nothing is trimmed while the stream is young and short. The length comes from XLEN, because XINFO STREAM
+-- would also return the first and the last body.
 local function trim()
   local bound = settingOf(settings, 'max_messages', tonumber(ARGV[8]))
   local most = tonumber(ARGV[5])
@@ -35,7 +35,7 @@ local function trim()
     if less(kept, lowest) then lowest = kept end
   end
   local removed, more = redis.call('XTRIM', key, 'MINID', '~', lowest, 'LIMIT', limit), 0
-  if removed * 2 > limit then -- it removes whole nodes, and stops before the one that would be too much
+  if removed * 2 > limit then -- it removes whole nodes, and stops before one that exceeds the limit
     more = 1
   else
     removed = removed + redis.call('XTRIM', key, 'MINID', '=', lowest)
@@ -44,7 +44,7 @@ local function trim()
   return removed, more
 end
 
-local function forget()
+local function removeMembers()
   for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
     local name = field(c, 'name')
     if field(c, 'pending') == 0 and name ~= 'parked' and field(c, 'idle') > leaseOf(name, lease) + 2000 then
@@ -53,8 +53,8 @@ local function forget()
   end
 end
 
--- repair finds parked entries that are not in the sorted set and would never be due. Score 0 makes them
--- due at once.
+-- repair finds parked entries that are missing from the sorted set and would never become due. Score 0 makes
+-- them due at once.
 local function repair()
   local reached = ''
   local waiting = redis.call('ZCARD', delayed)
@@ -76,7 +76,7 @@ if mine(topicTurn) then
   keep(topicTurn)
 end
 if mine(groupTurn) then
-  forget()
+  removeMembers()
   reached = repair()
   keep(groupTurn)
 end

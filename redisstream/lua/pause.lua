@@ -1,12 +1,12 @@
 -- pause 1: pause a group, end its pause, or ask for it.
--- KEYS: the stream, the pause. ARGV: group, begin, end or ask; to begin, when the pause ends in milliseconds
---   since 1970 or 0, and a text about the pause.
--- Returns the text of the present pause with its beginning in microseconds, or ''. If there is no such group,
---   the error NOGROUP.
--- The key of a pause expires at its end. The DEL comes before the SET, because a server out of memory refuses
--- a SET that is the first write of a script.
+-- KEYS: the stream, the pause. ARGV: group, then begin, end or ask; for begin also the end of the pause in
+--   milliseconds since 1970 or 0, and a text about the pause.
+-- Returns the text of the current pause with its beginning in microseconds, or ''. If there is no such group, the
+--   error NOGROUP.
+-- The key of a pause expires at its end. The DEL comes before the SET, because a server out of memory refuses a
+-- SET that is the first write of a script.
 local key, pause = KEYS[1], KEYS[2]
--- with ids
+-- include ids
 local known = false
 for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if field(g, 'name') == ARGV[1] then known = true end

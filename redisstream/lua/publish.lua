@@ -1,31 +1,30 @@
--- publish 5: store messages of one topic in order, unless they are duplicates.
--- A mark is a key by which Once remembers the ID of a message. Its value is the id of the entry.
--- KEYS: the stream; if the topic has a bound, its settings and the count of trimmed entries; if a message
---   has a mark, a key that never exists, then the marks.
--- ARGV: the bound of a topic without its own (0: none), how many milliseconds a mark lives, the index in
---   KEYS of the settings (0: there is no bound), the index of the key that never exists (0: there are no
---   marks), the number of groups that must exist, these groups, then for each message the index of its
---   mark in KEYS (0: none), the id of its entry or *, the number of the following arguments that are the
---   fields of its entry, and these fields.
--- Returns for each message {id, 0}, or {id of the earlier copy, 1}, or {error, 2} if the server refuses
---   a given id, or an error, such as FULL at the bound. Such an error ends the script: later messages
---   are not stored. If it is of the first message it is the whole reply, so that the client sees an
---   error such as READONLY and leaves the server.
--- A mark is set after its entry was added, because a mark without an entry would block the message.
--- Before the first entry, a SET on the key that never exists tests whether marks may be set at all.
--- At the bound, the oldest entries go that every group has settled, as many as are needed and 1000 at most.
+-- publish 5: store messages of one topic in order, except duplicates.
+-- A mark is a key by which Once remembers the ID of a message. Its value is the ID of the entry.
+-- KEYS: the stream; if the topic has a limit, its settings and the count of trimmed entries; if a message has a
+--   mark, a key that never exists, then the marks.
+-- ARGV: the limit of topics without their own (0: none), for how many milliseconds a mark lives, the index in KEYS
+--   of the settings (0: there is no limit), the index of the key that never exists (0: there are no marks), the
+--   number of groups that must exist, these groups, then for each message the index of its mark in KEYS (0: none),
+--   the ID of its entry or *, the number of arguments that are its fields, and these fields.
+-- Returns for each message {id, 0}, {id of the earlier copy, 1}, {error, 2} if the server refuses a given ID, or an
+--   error, such as FULL at the limit. Such an error ends the script, so later messages are not stored. If it
+--   concerns the first message it is the whole reply, so that the client sees an error such as READONLY and leaves
+--   the server.
+-- A mark is set after its entry was added, because a mark without an entry would block the message. Before the
+-- first entry, a SET on the key that never exists tests whether marks may be set at all.
+-- At the limit, the oldest entries that every group has settled are removed: as many as needed, 1000 at most.
 local key, window, settings, never = KEYS[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local groups = 5 + ARGV[5]
--- with ids
--- with floor
--- with settings
+-- include ids
+-- include floor
+-- include settings
 local bound = settings > 0 and settingOf(KEYS[settings], 'max_messages', tonumber(ARGV[1])) or 0
 local room = bound > 0 and bound - redis.call('XLEN', key)
 local lowest, steps = nil, 0
 
--- make removes settled entries until there is room for one more. The first XTRIM removes whole nodes, when
--- a bound was lowered. The others remove one entry each, because the rest may be kept.
-local function make()
+-- makeRoom removes settled entries until there is room for one more. If the limit was lowered, the first XTRIM
+-- removes whole nodes. The others remove one entry each, because the rest may have to be kept.
+local function makeRoom()
   lowest = lowest or floor(key, 6, groups)
   if not lowest then return end
   local before = room
@@ -41,10 +40,10 @@ local function make()
   if room > before then redis.call('INCRBY', KEYS[settings + 1], room - before) end
 end
 
--- add adds an entry with the fields from ARGV[first] to ARGV[last]. It returns its id, or an error.
+-- add adds an entry with the fields from ARGV[first] to ARGV[last]. It returns the entry's ID, or an error.
 local function add(id, first, last)
   if room and room <= 0 then
-    local made, failure = pcall(make)
+    local made, failure = pcall(makeRoom)
     if not made then return type(failure) == 'table' and failure or redis.error_reply(failure) end
     if room <= 0 then return redis.error_reply('FULL the stream has ' .. bound - room .. ' entries') end
   end

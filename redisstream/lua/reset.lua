@@ -1,9 +1,9 @@
--- reset 3: let a group begin anew, with the same members.
--- KEYS: the stream, the sorted set of delayed ids. ARGV: group, where it begins (see startOf).
--- Returns nothing, or the error BEYOND if the id is later than the stream's last.
+-- reset 3: let a group start again somewhere else, with the same members.
+-- KEYS: the stream, the sorted set of delayed IDs. ARGV: group, where it starts (see startOf).
+-- Returns nothing, or the error BEYOND if the start is after the stream's last ID.
 local key, group = KEYS[1], ARGV[1]
--- with ids
--- with start
+-- include ids
+-- include start
 local names = {}
 for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
   local name = field(c, 'name')

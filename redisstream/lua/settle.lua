@@ -1,8 +1,8 @@
 -- settle 1: remove an entry from a group, whoever holds it.
--- KEYS: the stream, the sorted set of delayed ids. ARGV: group, the position of the entry.
--- Returns 1 if the group had the entry, 2 if it has settled it before, 0 if it has not received it yet.
+-- KEYS: the stream, the sorted set of delayed IDs. ARGV: group, the position of the entry.
+-- Returns 1 if the group had the entry, 2 if it had settled it before, 0 if it has not received it yet.
 local key, group, id = KEYS[1], ARGV[1], ARGV[2]
--- with ids
+-- include ids
 local last
 for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if field(g, 'name') == group then last = field(g, 'last-delivered-id') end

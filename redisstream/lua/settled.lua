@@ -1,8 +1,8 @@
--- settled 1: ask which entries a group has settled.
+-- settled 1: report which entries a group has settled.
 -- KEYS: the stream. ARGV: group, the positions of the entries.
--- Returns for each entry 1 if the group has received it and not pending, otherwise 0.
+-- Returns for each entry 1 if the group has received it and it is no longer pending, otherwise 0.
 local key, group = KEYS[1], ARGV[1]
--- with ids
+-- include ids
 local last
 for _, g in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if field(g, 'name') == group then last = field(g, 'last-delivered-id') end

@@ -1,13 +1,12 @@
 -- stats 2: count the messages and members of a group at one moment.
--- KEYS: the stream, the count of trimmed entries. ARGV: group, the lease in milliseconds of consumers
---   whose names have none.
--- Returns {entries, lag or -1, pending, parked, members, lowest id that is not settled or ''}, or
---   the error NOGROUP.
--- The lag is certain if the group is at the end or the start of the stream. Elsewhere it is certain
--- if Redis counts entries (since 7) and only Maintain has removed any.
+-- KEYS: the stream, the count of trimmed entries. ARGV: group, the lease in milliseconds of consumers whose names
+--   have none.
+-- Returns {entries, lag or -1, pending, parked, members, lowest ID that is not settled or ''}, or the error NOGROUP.
+-- The lag is certain if the group is at the end or the start of the stream. Elsewhere it is certain only if Redis
+-- counts entries (since 7) and nobody but Maintain has removed any.
 local key, group = KEYS[1], ARGV[1]
--- with ids
--- with lease
+-- include ids
+-- include lease
 local g
 for _, each in ipairs(redis.call('XINFO', 'GROUPS', key)) do
   if field(each, 'name') == group then g = each end

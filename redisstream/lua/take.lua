@@ -1,35 +1,34 @@
 -- take 9: deliver messages whose delay is over, then messages whose lease has expired.
--- KEYS: the stream, the sorted set of delayed ids, the sweep mark (see below), the pause of the group; if the
---   member is of an instance, the mark of the instance. ARGV: group, member, most
---   deliveries, the member's lease in milliseconds, the owner to continue with, the id after which to
---   continue there, most bytes, the number of this run, the number of the first run whose reply was lost
---   or 0, the highest id that the member has received; if it is of an instance, 1 if the
---   mark must be renewed, for how many milliseconds it lives, and the members that it has replaced just now.
--- Returns {microseconds until the next run, a second at most, 1 if a delay ends then, the owner and the
---   id to continue with, {{id, delivery count, fields, or nil if the body is gone}, …}}. If a later incarnation of
---   its instance has attached, the error REPLACED; what the member holds is then given back. If the group is
---   paused, the error PAUSED and the text of the pause.
--- Replaced members: a read that had begun before the member was replaced may still give it entries.
--- Lost replies: the member holds entries that it does not know of. They have higher ids than it has
--- received, or the number of the lost run or of a later one. A run gives back some of them, due at once
--- and at the same attempt. It delivers nothing until all are given back.
--- Delays: the score of an id is the time at which it is due. A run first gives score 0 to the ids whose
--- time has come, at most step of them, and then delivers the lowest ids with score 0. Redis keeps equal
--- scores in the order of ids. If more ids may be due, the run delivers nothing and asks for another run.
--- Leases: an owner is a consumer of the group. Its name ends in its lease, and no entry is taken from it
--- earlier. A run looks at the oldest entry of each owner, which finds an owner that died. It also looks
--- at all entries of one owner after another, which finds single entries that a living owner has lost. It
--- looks at no more than glance entries, by a filter of the server, or at some pages of an owner with more.
--- If there are many owners, one member does this for all. It sets the sweep mark, and the others look
--- only at their own oldest entries until the mark expires.
+-- KEYS: the stream, the sorted set of delayed IDs, the sweep mark (see below), the pause of the group; if the member
+--   belongs to an instance, also the mark of the instance. ARGV: group, member, how many messages to deliver at
+--   most, the member's lease in milliseconds, the owner to continue with, the ID after which to continue there, how
+--   many bytes to deliver at most, the number of this run, the number of the first run whose reply was lost or 0,
+--   the highest ID that the member has received; if it belongs to an instance, also 1 if the mark must be renewed,
+--   for how many milliseconds it lives, and the members that the member has just replaced.
+-- Returns {microseconds until the next run, a second at most, 1 if a delay ends then, the owner and the ID to
+--   continue with, {{id, delivery count, fields, or nil if the body is gone}, …}}. If a later incarnation of the
+--   instance has attached, the error REPLACED; what the member holds is given back. If the group is paused, the
+--   error PAUSED and the text of the pause.
+-- Replaced members: a read that began before its member was replaced may still get entries, which are given back.
+-- Lost replies: the member holds entries that it does not know of. Their IDs are higher than any that it has
+-- received, or they have the number of the lost run or of a later one. Each run gives back some of them, due at once
+-- and at the same attempt, and delivers nothing until all are given back.
+-- Delays: the score of an ID is the time at which it is due. A run first gives score 0 to IDs whose time has come, at
+-- most step of them, and then delivers the lowest IDs with score 0: Redis sorts equal scores by ID. If more IDs may
+-- be due, the run delivers nothing and asks to be run again.
+-- Leases: an owner is a consumer of the group. Its name ends in its lease, before which no entry is taken from it. A
+-- run looks at the oldest entry of each owner, which reveals owners that died. It also looks at all entries of one
+-- owner after another, which finds single entries that a living owner has lost: glance entries at most, with a filter
+-- of the server, or some pages of an owner that has more. If there are many owners, one member does this for all: it
+-- sets the sweep mark, and until the mark expires the others look only at their own oldest entries.
 local key, delayed, sweep, pause, mark = unpack(KEYS)
 local group, member, max, lease = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local page, pages, glance, many, rest, step = 100, 5, 5000, 20, 250, 1000
--- with lease
--- with count
--- with ids
--- with instance
--- with release
+-- include lease
+-- include count
+-- include ids
+-- include instance
+-- include release
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
 local taken, bytes = {}, tonumber(ARGV[7])
@@ -73,9 +72,9 @@ if lost > 0 then
   return {0, 0, tonumber(ARGV[5]), #entries == page and last or '', {}}
 end
 
--- This read shows that the member lives: before Redis 7.2 one that waits for new entries does not. It
--- asks for held entries after the last possible id but one, because the last one means new entries. It
--- fails if the group does not exist.
+-- This read shows that the member is alive; before Redis 7.2, waiting for new entries does not. It asks for held
+-- entries after the last possible ID but one, because the last one would mean new entries. It fails if the group
+-- does not exist.
 redis.call('XREADGROUP', 'GROUP', group, member, 'COUNT', 1, 'STREAMS', key, '18446744073709551615-18446744073709551614')
 
 local paused = redis.call('GET', pause)
@@ -89,8 +88,8 @@ local function sizeOf(fields)
   return size
 end
 
--- claim delivers one entry. It claims entries singly, because a body is in Lua before its size is known.
--- It gives back an entry that does not fit beside the others, due at once and at the same attempt.
+-- claim delivers one entry. It claims them one by one, because a body is in Lua before its size is known. An entry
+-- that does not fit beside the others is given back, due at once and at the same attempt.
 local function claim(id, count, idle)
   local counted = count % base + 1 + number * base
   local entry = redis.call('XCLAIM', key, group, member, idle, id, 'RETRYCOUNT', counted)[1]
@@ -110,19 +109,19 @@ local function claim(id, count, idle)
   if not p or p[4] ~= count then
     redis.call('XACK', key, group, id)
     taken[#taken + 1] = {id, counted, false}
-  end -- else it was not claimed: the server's clock was set back just now
+  end -- otherwise it was not claimed, because the server's clock has just been set back
   return true
 end
 
-local fallen = redis.call('ZRANGEBYSCORE', delayed, '(0', now, 'LIMIT', 0, step)
-if #fallen > 0 then
+local ripe = redis.call('ZRANGEBYSCORE', delayed, '(0', now, 'LIMIT', 0, step)
+if #ripe > 0 then
   local scored = {}
-  for i, id in ipairs(fallen) do scored[2 * i - 1], scored[2 * i] = 0, id end
-  -- A server out of memory refuses a ZADD only if the script has written nothing before.
-  redis.call('ZREM', delayed, unpack(fallen))
+  for i, id in ipairs(ripe) do scored[2 * i - 1], scored[2 * i] = 0, id end
+  -- The ZREM comes first, because a server out of memory refuses a ZADD that is the first write of a script.
+  redis.call('ZREM', delayed, unpack(ripe))
   redis.call('ZADD', delayed, unpack(scored))
 end
-if #fallen == step then return {0, 0, tonumber(ARGV[5]), ARGV[6], {}} end
+if #ripe == step then return {0, 0, tonumber(ARGV[5]), ARGV[6], {}} end
 
 local done = {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max)) do
@@ -134,8 +133,8 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, 0, 0, 'LIMIT', 0, max))
 end
 if #done > 0 then redis.call('ZREM', delayed, unpack(done)) end
 
--- collect looks at count entries of owner after an id, and delivers those with an expired lease. It
--- returns the last id that it has looked at, or '' if it has reached the owner's last entry.
+-- collect looks at count entries of owner after an ID, and delivers those with an expired lease. It returns the last
+-- ID that it has looked at, or '' if it has reached the owner's last entry.
 local function collect(owner, after, count)
   local itsLease = leaseOf(owner, lease)
   local entries = redis.call('XPENDING', key, group, after == '' and '-' or '(' .. after, '+', count, owner)
@@ -148,7 +147,7 @@ local function collect(owner, after, count)
   return #entries == count and last or ''
 end
 
--- collectAll delivers the first entries of owner with an expired lease. The server looks at all entries.
+-- collectAll delivers the first entries of owner with an expired lease. The server itself looks at all entries.
 local function collectAll(owner)
   local itsLease = leaseOf(owner, lease)
   for _, p in ipairs(redis.call('XPENDING', key, group, 'IDLE', itsLease, '-', '+', page, owner)) do

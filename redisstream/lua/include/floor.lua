@@ -1,7 +1,7 @@
--- floor returns the lowest id that some group of a stream has not settled: the group's first pending id, or
--- else the id after its last delivered one. Without a group, or without a group among ARGV[from] to
--- ARGV[to], nothing counts as settled, and floor returns nil. If the server lost the stream, it lost the
--- groups too, which come back one after another.
+-- floor returns the lowest ID that some group of a stream has not settled: the group's first pending ID, or else the
+-- ID after its last delivered one. If there is no group, or a group among ARGV[from] to ARGV[to] is missing, nothing
+-- counts as settled and floor returns nil: a server that lost the stream lost the groups too, and they come back one
+-- after another.
 local function floor(key, from, to)
   local missing, lowest = {}, nil
   for i = from, to do missing[ARGV[i]] = true end

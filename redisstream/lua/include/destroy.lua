@@ -1,7 +1,7 @@
--- gone deletes a group with its keys, and with the marks of its instances if it is ephemeral. keys are the
--- stream, the sorted set of delayed ids, the mark of a sweep, the turn of the group, its pause, its members
--- and its instances. It returns 1, or 0 if there is no such group.
-local function gone(keys, group)
+-- destroy deletes a group with its keys and, if it is ephemeral, the marks of its instances. keys are the stream, the
+-- sorted set of delayed IDs, the sweep mark, the turn of the group, its pause, its members and its instances. It
+-- returns 1, or 0 if there is no such group.
+local function destroy(keys, group)
   local deleted = redis.call('XGROUP', 'DESTROY', keys[1], group)
   local all = {unpack(keys, 2)}
   if redis.call('EXISTS', keys[7]) == 1 then

@@ -1,6 +1,6 @@
--- release gives back the first entries of a consumer, 500 at most, due at once and with their
--- attempt counted. It returns how many. The claims come before the ZADD, because a server out of memory
--- refuses a ZADD that is the first write of a script.
+-- release gives back the first entries of a consumer, 500 at most, due at once and with their attempt counted. It
+-- returns how many. The claims come before the ZADD, because a server out of memory refuses a ZADD that is the first
+-- write of a script.
 local function release(key, delayed, group, owner)
   local back, due = {}, {}
   for _, p in ipairs(redis.call('XPENDING', key, group, '-', '+', 500, owner)) do

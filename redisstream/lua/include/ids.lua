@@ -1,5 +1,5 @@
--- field returns the value of a name in a reply of XINFO. less compares ids, with or without leading
--- zeros. position adds the leading zeros to an id, or a letter if the id is long. entryId removes the letter.
+-- field returns the value of a name in a reply of XINFO. less compares IDs, with or without leading zeros. position
+-- adds the leading zeros to an ID, or a letter if the ID is long. entryId removes the letter.
 local function field(list, name)
   for i = 1, #list, 2 do
     if list[i] == name then return list[i + 1] end

@@ -1,5 +1,5 @@
--- startOf returns the place after which a group begins: 0, $ or an id. start is one of these, or @ and a
--- time in milliseconds. last is the last id of the stream. The second result is an error, or nil.
+-- startOf returns after which ID a group begins: 0, $ or an ID. start is one of these, or @ and a time in milliseconds.
+-- last is the last ID of the stream. The second result is an error, or nil.
 local function startOf(start, last)
   local ms = tonumber(string.match(start, '^@(%d+)$'))
   if ms then
