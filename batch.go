@@ -134,7 +134,7 @@ func (o Options) batches(m member) (engine.Batch, error) {
 	b := engine.Batch{Batch: engine.Bounds{Size: m.batch.MaxSize, Bytes: m.batch.MaxBytes, Wait: max(m.batch.MaxWait, 0)}}
 	least := leastAttempts(m.o.Retry.Rules)
 	b.Alone = func(h *engine.Hold) bool {
-		if h.Attempt < 2 { // the usual case, without reading the event
+		if h.Attempt < 2 { // the usual case: no need to read the event
 			return false
 		}
 		d := delivery(m.o.Group, h)
@@ -188,7 +188,7 @@ func (c *batchCall) begin() {
 	c.inner, c.reached, c.done = make([]error, len(ds)), make([]bool, len(ds)), make(chan struct{})
 	c.callMiddleware(ds, 0)
 	if slices.Contains(c.reached, true) {
-		<-c.done // a middleware may have returned before the program
+		<-c.done // a middleware may have returned before the BatchHandler
 	}
 }
 
@@ -202,7 +202,7 @@ func (c *batchCall) callMiddleware(ds []*Delivery, i int) {
 		ctx := context.WithValue(c.runs[i].Context(), callPositionKey{}, &callPosition{c, ds, i})
 		c.results[i] = catchPanic(func() error { return c.handle(ctx, ds[i]) })
 		if c.reached[i] {
-			return // the rest was handled inside
+			return // the others were handled inside
 		}
 	}
 	c.callLive(c.inner)
@@ -227,8 +227,8 @@ func innermost(ctx context.Context, d *Delivery) error {
 	}
 	c := p.call
 	d.ctx = ctx
-	err := d.expired(c.o.DeadLetterExpired) // while middleware waited
-	if c.called || c.reached[p.at] {        // a middleware repeats the event
+	err := d.expired(c.o.DeadLetterExpired) // it may have expired while a middleware waited
+	if c.called || c.reached[p.at] {        // a middleware calls it again for the event
 		if err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (c *batchCall) callLive(results []error) {
 		return
 	}
 	if c.handle != nil {
-		c.startTimeout() // the time of the middleware does not count
+		c.startTimeout() // the time that the middleware took does not count
 	}
 	for i, err := range c.callHandler(c.ctx, c.live) {
 		results[c.indexes[i]] = err
@@ -283,7 +283,7 @@ func batchResults(n int, handle func() []error) (errs []error) {
 		err := fmt.Errorf("eventbus: the batch handler returned %d results for %d events", len(errs), n)
 		return slices.Repeat([]error{engine.Named("batch-results", err)}, n)
 	}
-	return slices.Clone(errs) // the handler may use its slice again
+	return slices.Clone(errs) // the handler may reuse its slice
 }
 
 // catchPanic calls f and returns its error, or a PanicError if f panics.

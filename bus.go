@@ -386,7 +386,7 @@ func (o Options) Process() string {
 	if o.Instance != "" {
 		return o.Instance
 	}
-	host, _ := os.Hostname() // without one, the number must do
+	host, _ := os.Hostname() // without a name the process ID must do
 	service := cmp.Or(o.Service, programName())
 	return fmt.Sprintf("%s@%s/%d", service[:min(len(service), maxText/4)], host, os.Getpid())
 }
@@ -397,7 +397,7 @@ func programName() string {
 	if len(os.Args) > 0 && os.Args[0] != "" {
 		name = strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
 	}
-	return (&url.URL{Path: name[:min(len(name), maxText/4)]}).String() // escaped it is at most three times as long
+	return (&url.URL{Path: name[:min(len(name), maxText/4)]}).String() // escaping makes it at most three times as long
 }
 
 // setDefault sets v to value if v is zero.

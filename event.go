@@ -82,10 +82,11 @@ const (
 	MaxPayload     = 1<<20 - 64<<10 // bytes; see Options.MaxPayload
 	MaxHeaders     = 64
 	MaxHeaderBytes = 16 << 10 // names and values
+)
 
+const (
 	headerRoom = 64 << 10 // bytes of a message that are reserved for headers
-
-	maxText = 512 // bytes of each of ID, Key, Type, Source, Subject and ContentType
+	maxText    = 512      // bytes of each of ID, Key, Type, Source, Subject and ContentType
 )
 
 // check returns the error with which Publish refuses e, or nil. i is the index of e in the call,

@@ -17,9 +17,9 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A program's own backend: the shelf and its seats have six methods together and no
-// optional verb. Without verbs the bus counts attempts itself, and a retry runs when the
-// lease ends. A shelf cannot extend leases, so Timeout must be shorter than Lease.
+// A backend of your own needs six methods: here, the methods of shelf and seat. Without optional
+// interfaces the bus counts attempts itself, and a retry runs when the lease ends. Because a seat
+// cannot extend leases, Timeout must be shorter than Lease.
 func Example_backend() {
 	ctx := context.Background()
 	bus, err := eventbus.New(newShelf(), eventbus.Options{})
@@ -29,7 +29,7 @@ func Example_backend() {
 
 	attempts := make(chan int, 2)
 	_, err = bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{
-		Group: "billing", Lease: time.Second, Timeout: time.Second / 2,
+		Group: "billing", Lease: time.Second / 2, Timeout: time.Second / 4,
 	}, func(_ context.Context, d *eventbus.Delivery) error {
 		attempts <- d.Attempt
 		if d.Attempt == 1 {
@@ -48,7 +48,7 @@ func Example_backend() {
 	// ended: <nil>
 }
 
-// A shelf is a small backend: a log for each topic, and for each group the time from which
+// A shelf is a small backend: it has a log for each topic, and for each group the time from which
 // each message is due. Its groups begin with the earliest message.
 type shelf struct {
 	mu     sync.Mutex
@@ -60,7 +60,7 @@ func newShelf() *shelf {
 	return &shelf{topics: map[string][][]byte{}, due: map[string]time.Time{}}
 }
 
-// Publish copies the messages, because they are lent.
+// Publish stores copies of the messages, because they belong to the caller.
 func (s *shelf) Publish(_ context.Context, msgs []*backend.Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,15 +75,15 @@ func (s *shelf) Publish(_ context.Context, msgs []*backend.Message) error {
 	return nil
 }
 
-// Attach makes a member of a group.
+// Attach adds a member to a group.
 func (s *shelf) Attach(_ context.Context, c backend.Config) (backend.Source, error) {
 	return seat{shelf: s, Config: c}, nil
 }
 
-// Close frees nothing; it closes shelves and seats.
+// Close closes a shelf or a seat; there is nothing to free.
 func (s *shelf) Close() error { return nil }
 
-// A seat is one member of a group at a [shelf].
+// A seat is one member of a group on a [shelf].
 type seat struct {
 	*shelf
 	backend.Config
@@ -122,8 +122,8 @@ func (s seat) Ack(_ context.Context, ds []*backend.Delivery) error {
 	return nil
 }
 
-// A tenant is a backend on top of another: a prefix separates its topics from other
-// tenants' topics. Close closes the backend below.
+// A tenant is a backend on top of another one: it separates tenants by a prefix of their topics.
+// Close closes the backend below.
 type tenant struct {
 	backend.Backend
 	prefix string
@@ -144,7 +144,7 @@ func (t tenant) Attach(ctx context.Context, c backend.Config) (backend.Source, e
 }
 
 // A tenantSource acknowledges and closes like the source below. The bus finds the optional
-// verbs of that source by Unwrap, so a tenant can delay and extend.
+// interfaces of that source by Unwrap, so a tenant can delay and extend.
 type tenantSource struct {
 	backend.Source
 	prefix string
@@ -171,7 +171,7 @@ func Example_tenant() {
 	// Output: <nil> 0000000000000001 <nil>
 }
 
-// The example's backend passes the conformance suite.
+// The tenant passes the conformance suite.
 func TestTenantConformance(t *testing.T) {
 	conformance.Run(t, conformance.Suite{
 		Name: "tenant",

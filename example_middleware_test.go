@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// onlyOf passes on the events of one tenant, and drops others.
+// onlyOf handles the events of one tenant and drops all others.
 func onlyOf(tenant string) eventbus.Middleware {
 	return func(next eventbus.Handler) eventbus.Handler {
 		return func(ctx context.Context, d *eventbus.Delivery) error {

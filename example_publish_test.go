@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A stalled backend stores messages only after it is told to go on.
+// A stalled backend stores nothing until goOn is closed.
 type stalled struct {
 	backend.Backend
 	reached, goOn chan struct{}
@@ -26,8 +26,8 @@ func (s stalled) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return s.Backend.Publish(ctx, msgs)
 }
 
-// A sensor must not wait for a slow broker. With DropNewest two of its readings may wait,
-// and Publish drops further ones immediately.
+// A sensor must not wait for a slow broker. With DropNewest, two of its readings may be pending,
+// and Publish drops any others at once.
 func ExampleBus_Dropped() {
 	ctx := context.Background()
 	broker := stalled{inmemory.New(inmemory.Options{}), make(chan struct{}), make(chan struct{})}
@@ -55,8 +55,8 @@ func ExampleBus_Dropped() {
 	// <nil>
 }
 
-// Fresh positions matter more than old ones: if too many wait to be published, the oldest
-// are dropped. Positions whose handler has failed take two of eight handlers at most.
+// Fresh positions matter more than old ones: if too many are waiting to be published, the oldest
+// are dropped. Positions whose handler has failed occupy at most two of the eight handlers.
 func Example_limits() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
@@ -88,8 +88,8 @@ func Example_limits() {
 	// dropped: 0
 }
 
-// A customer is reminded after a while, unless the payment comes first. A report is due every
-// night.
+// A customer gets a reminder after a while, unless the payment arrives first. A report is due
+// every night.
 func ExampleBus_PublishIn() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -106,7 +106,7 @@ func ExampleBus_PublishIn() {
 		log.Fatal(err)
 	}
 	for _, order := range []string{"o-1", "o-2"} {
-		err := bus.PublishIn(ctx, "reminders", time.Second/2, &eventbus.Event{ID: "remind-" + order}) // in life: 24 hours
+		err := bus.PublishIn(ctx, "reminders", time.Second/2, &eventbus.Event{ID: "remind-" + order}) // in real life: 24 hours
 		if err != nil {
 			log.Fatal(err)
 		}

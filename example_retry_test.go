@@ -14,8 +14,8 @@ import (
 
 var errBusy = errors.New("the payment service is busy")
 
-// The delay depends on the error. A busy service is asked again after a minute. After any
-// other failure the delay grows by a second with each attempt.
+// The delay depends on the error: a busy service is tried again after a minute, and any other
+// failure after a second more with each attempt.
 func ExampleRetry() {
 	retry := eventbus.Retry{
 		Delay: func(d *eventbus.Delivery, err error) time.Duration {
@@ -30,8 +30,8 @@ func ExampleRetry() {
 	// Output: 1m0s 2s
 }
 
-// The program names its errors once. A declined card is not retried, a busy bank is asked
-// again each minute. The name is in the dead letter.
+// The program names its errors once, and retries them by name: a declined card never, a busy bank
+// once a minute. The dead letter contains the name too.
 func ExampleRetryRule() {
 	errDeclined, errBankBusy := errors.New("card declined"), errors.New("bank busy")
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
@@ -69,9 +69,9 @@ func ExampleRetryRule() {
 	// Output: declined after 1 attempt: charging o-1: card declined
 }
 
-// A login code is worth nothing later, so its event has its own rule: three quick attempts,
-// and no dead letter. Other events have the attempts of the subscription, 12 by default. On
-// the last attempt the handler sends the code by mail.
+// A login code is worthless after a while, so its event has a rule of its own: three quick
+// attempts and no dead letter. Other events get the attempts of the subscription, 12 by default.
+// On the last attempt the handler falls back to mail.
 func ExampleDelivery_LastAttempt() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
@@ -113,9 +113,9 @@ func ExampleDelivery_LastAttempt() {
 	// <nil>
 }
 
-// Options.Timeout bounds the runs of every subscription of the bus. With LeaveTimeouts an
-// event whose run timed out is redelivered when its lease has expired. Later events of its
-// key are handled meanwhile.
+// Options.Timeout bounds the runs of every subscription of the bus. With LeaveTimeouts, an event
+// whose run timed out is redelivered when its lease has expired. Meanwhile, later events of its
+// key are handled.
 func ExampleOptions_timeout() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{
@@ -155,8 +155,8 @@ func ExampleOptions_timeout() {
 	// <nil>
 }
 
-// A screen shows scores of the last minute. Its handler gets neither an expired event nor
-// an event above MaxReceive. Both become dead letters, which say the reason.
+// A screen shows the scores of the last minute. Its handler gets neither expired events nor
+// events above MaxReceive. Both become dead letters that state the reason.
 func ExampleSubscribeOptions_maxReceive() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{

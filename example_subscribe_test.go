@@ -38,8 +38,8 @@ func ExampleByType() {
 	// eventbus: no handler for events of type "order.lost"
 }
 
-// One subscription has the orders of every country, also of a country that is added later. All
-// topics share its handlers and limits.
+// One subscription handles the orders of every country, including countries that are added later.
+// All topics share its handlers and limits.
 func ExampleBus_Subscribe_topics() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -76,8 +76,8 @@ func ExampleBus_Subscribe_topics() {
 	// [orders.de orders.fr refunds]
 }
 
-// All events of a customer are handled in order in the whole group, however many processes have
-// members in it.
+// The events of a customer are handled in order across the whole group, however many processes
+// have members in it.
 func ExampleTopicOptions_partitions() {
 	ctx := context.Background()
 	options := eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Partitions: 16}}}
@@ -110,7 +110,7 @@ func ExampleTopicOptions_partitions() {
 	// delivery of customer-42, partition 14, epoch 1
 }
 
-// Every instance of a program drops an entry of its cache when a price changes.
+// Every instance of a program drops an entry from its cache when a price changes.
 func Example_eachInstance() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -146,7 +146,7 @@ func Example_eachInstance() {
 	// Output: false false
 }
 
-// A service that is new reads the orders of the last day, which the others have handled long ago.
+// A new service reads the orders of the last hour, which the other services have already handled.
 func Example_keep() {
 	ctx := context.Background()
 	store := inmemory.New(inmemory.Options{})
@@ -189,9 +189,9 @@ func Example_keep() {
 	// billing: three apples
 }
 
-// Manual acknowledgement: the handler passes events to the program's pool, which settles
-// them. An unsettled event keeps its lease and its place among MaxInFlight, so the pool
-// has at most that many.
+// With manual acknowledgement the handler passes events to the program's own pool, which settles
+// them. An unsettled event keeps its lease and counts toward MaxInFlight, so the pool never has
+// more events than that.
 func ExampleBus_SubscribeManual() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -237,7 +237,7 @@ func ExampleBus_SubscribeManual() {
 	// Output: <nil>
 }
 
-// Eight handlers each have a hash of their own. They share the channel.
+// Each of eight concurrent handlers has its own hash. They share the channel.
 func ExamplePerWorker() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -273,8 +273,8 @@ func ExamplePerWorker() {
 	// pear 97cfbe87
 }
 
-// A handler of batches writes a hundred rows with one statement. Each event has its own
-// result: a row that the database refuses is dead-lettered, and the others are done.
+// A batch handler writes a hundred rows with one statement. Each event has its own result: a row
+// that the database refuses becomes a dead letter, and the others are done.
 func ExampleBus_SubscribeBatch() {
 	ctx := context.Background()
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -318,8 +318,8 @@ func ExampleBus_SubscribeBatch() {
 	// <nil>
 }
 
-// A typed handler of batches gets values. An event that cannot be decoded is dead-lettered
-// for itself, and the handler does not see it.
+// A typed batch handler gets values. An event that cannot be decoded becomes a dead letter by
+// itself, and the handler does not see it.
 func ExampleTopic_BatchHandler() {
 	type order struct{ Cents int }
 	orders := eventbus.Topic[order]{Name: "orders"}

@@ -55,7 +55,7 @@ func Example() {
 	// Output: ada pays for three apples, attempt 2
 }
 
-// A URL chooses the backend among the drivers that the program lists.
+// The URL chooses the backend from the drivers that the program lists.
 func ExampleOpen() {
 	ctx := context.Background()
 	url := os.Getenv("EVENTBUS_URL")
@@ -81,8 +81,8 @@ func ExampleOpen() {
 	// eventbus: open mem: inmemory: open: unknown parameter "max_mesages"; did you mean "max_messages"?
 }
 
-// A service with 16 workers, ten seconds for each run, and five attempts. After SIGTERM it
-// waits for running handlers, within Options.DrainTimeout.
+// A service with 16 concurrent handlers, ten seconds for each run, and five attempts. After
+// SIGTERM it waits for running handlers, for at most Options.DrainTimeout.
 func Example_worker() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -133,8 +133,9 @@ var orders = eventbus.Topic[Order]{
 	Name: "orders", Type: "order.placed", Key: func(o Order) string { return o.Customer },
 }
 
-// placeOrder depends on a Publisher and on no broker. Its response says whether the order
-// is stored. If the client disconnects, the context ends and so does Publish.
+// placeOrder depends on a Publisher rather than on a bus, so it works with any broker. Its
+// response says whether the order is stored. If the client disconnects, the context ends, and
+// Publish with it.
 func placeOrder(p eventbus.Publisher) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var o Order
@@ -170,8 +171,8 @@ func Example_http() {
 	// <nil>
 }
 
-// An http.Server usually listens by itself. This one has a listener, so that the example
-// knows its address.
+// A listening server is an http.Server with a listener of its own, so that the example knows its
+// address. A program passes an http.Server to Serve.
 type listening struct {
 	*http.Server
 	on net.Listener

@@ -23,8 +23,8 @@ var invoices = eventbus.Topic[Invoice]{
 	Key: func(i Invoice) string { return i.Customer },
 }
 
-// Typed events under synctest: a retry after a minute takes no time. An application can
-// test its handlers in this way.
+// Typed events under synctest, where a retry after a minute takes no time. You can test the
+// handlers of your application in this way.
 func TestTypedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.New(t)

@@ -110,7 +110,7 @@ func (d *ManualDelivery) Nack(ctx context.Context, cause error) error { return d
 // errNewDelivery fails an event that its ManualHandler could not settle.
 var errNewDelivery = errors.New("eventbus: a middleware passed on a Delivery of its own; a ManualHandler needs the one from the bus, or a copy of it")
 
-// PerWorker returns a handler for which fresh makes as many handlers as run at the same time. Use
+// PerWorker gives each concurrent run of a subscription a handler of its own, made by fresh. Use
 // it for handlers with state, such as a buffer, a parser or a connection: a handler made by fresh
 // is never called while it is still running, so its state needs no lock. Whatever fresh itself
 // captures is shared by all handlers:

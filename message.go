@@ -134,7 +134,7 @@ func (e *Event) setField(h *Header) bool {
 	case contentTypeName:
 		e.ContentType = h.Value
 	case expiresName:
-		e.TTL = 1 // not zero; decode computes the TTL when Time is known
+		e.TTL = 1 // not zero; decode computes it once Time is known
 	case retryName:
 		e.Retry = readRule(h.Value)
 	case timeName:

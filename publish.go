@@ -218,7 +218,7 @@ func (b *Bus) store(ctx context.Context, topic string, events []*Event, receipts
 			receipts[i].Position, receipts[i].Duplicate = m.Position, m.Duplicate
 		}
 	}
-	if err == nil { // after an error a write to the broker may still read the messages of s
+	if err == nil { // after an error, a write to the broker may still be reading the messages of s
 		s.recycle()
 		return nil
 	}

@@ -610,7 +610,7 @@ func (a AckMode) mode() (engine.Mode, error) {
 // singles returns the handler of single events of m in the form that the engine takes.
 func (o Options) singles(m member) (func(context.Context, *engine.Run) error, error) {
 	h, err := o.wrap(func(ctx context.Context, d *Delivery) error {
-		if err := d.expired(m.o.DeadLetterExpired); err != nil { // while middleware waited
+		if err := d.expired(m.o.DeadLetterExpired); err != nil { // it may have expired while a middleware waited
 			return err
 		}
 		return m.h(ctx, d)

@@ -30,7 +30,7 @@ func (s *Subscription) Group() string { return s.s.Group }
 // replaced by its default. Group is [Subscription.Group], and Timeout may come from the Options
 // of the bus. After SubscribeBatch they include the changes of [Batch.Options].
 func (s *Subscription) Options() SubscribeOptions {
-	o, _ := s.s.Options.(SubscribeOptions) // the options of addTo
+	o, _ := s.s.Options.(SubscribeOptions) // as set by member.config
 	o.Topics, o.Retry.Rules = slices.Clone(o.Topics), slices.Clone(o.Retry.Rules)
 	return o
 }

@@ -248,6 +248,7 @@ type typedMembers struct {
 	members []*typedMember
 }
 
+// A typedMember is one of these members.
 type typedMember struct {
 	topics  topics
 	group   string

@@ -1,30 +1,37 @@
-// Package backend is the contract between the event bus and a broker. It says what a
-// driver must do, and package conformance tests it.
+// Package backend is the contract between the event bus and a message broker. Read it to write a
+// driver. Package conformance tests a driver against it, and docs/BACKEND.md walks through one.
 //
-// A group holds messages. Each message is due, that is ready to be delivered, from some
-// moment on. Receive delivers the due messages with the lowest positions, and makes each
-// due again one lease later. So a message is redelivered if its receiver has died. Ack
-// removes a message from the group. Delay and Extend change the moment from which a message
-// is due. The bus does everything else, for all drivers: retries, dead letters, limits,
-// order, timeouts and draining.
+// A [Backend] stores messages in topics, and a [Source] is one member of a group that receives
+// them. Each message of a group is due, that is, ready to be delivered, from some time on.
+// Receive delivers the due messages with the lowest positions and makes each of them due again
+// one lease later, so that a message is redelivered if its receiver has died. Ack removes a
+// message from the group. Delay and Extend change the time from which a message is due.
+// Everything else is up to the bus, for all drivers: retries, dead letters, limits, order,
+// timeouts and draining.
 //
-// A driver implements [Backend] and [Source], which have six methods together. With a
-// [Driver], programs can open the Backend by URL. If the broker can do more, the driver
-// implements optional interfaces, called verbs: [Delayer] and [Extender] for the Source;
-// [Declarer], [Maintainer], [Reader], [Remover], [Statser], [Admin], [Pauser], [Settler], [Clocker], [Pinger] and
-// [Checker]
-// for the Backend. The Backend states facts about itself, such as its limits, by [Limited]. If a
-// verb turns out at run time not to work, its error matches [errors.ErrUnsupported].
+// # What to implement
 //
-// A driver repeats no call by itself and logs nothing. It sends notices for the operator to
-// [Config].Notify. It starts no goroutines, with one exception: if its client library takes
-// no contexts, a goroutine of the Backend may call the library. A method can then return
-// when its context is done. Close waits for that goroutine.
+// Backend and Source have six methods together, and a driver that implements them is complete.
+// With a [Driver], programs can open the Backend by URL.
 //
-// Publish and Receive say how they treat ctx. Any other method may ignore ctx if it does
-// not wait. Otherwise it returns soon after ctx is done, with an error that matches
-// ctx.Err(). The error also matches [ErrUnavailable] if the call certainly had no effect,
-// and [ErrUnknownOutcome] if it may have had one.
+// If the broker can do more, implement optional interfaces, called verbs, on the same types:
+// [Delayer] and [Extender] on the Source, and [Declarer], [Maintainer], [Reader], [Remover],
+// [Clocker], [Statser], [Admin], [Pauser], [Settler], [Pinger], [Checker] and [Identified] on the
+// Backend. [Limited] states facts about the Backend, such as its limits. If a verb turns out not
+// to work at run time, return an error that matches [errors.ErrUnsupported].
+//
+// # Rules for drivers
+//
+//   - A driver repeats no call by itself and logs nothing. It sends notices for the operator to
+//     [Config].Notify.
+//   - A driver starts no goroutines, with one exception: if its client library takes no contexts,
+//     a goroutine of the Backend may call the library, so that a method can return when its
+//     context is done. Close waits for that goroutine.
+//   - Publish and Receive say how they treat ctx. Any other method may ignore ctx if it does not
+//     wait. Otherwise it returns soon after ctx is done, with an error that matches ctx.Err().
+//     The error also matches [ErrUnavailable] if the call certainly had no effect, and
+//     [ErrUnknownOutcome] if it may have had one.
+//   - Errors wrap the error class of this package that applies, see [Class].
 package backend
 
 import (
@@ -37,168 +44,166 @@ import (
 	"time"
 )
 
-// A Backend speaks to one broker. Its methods are safe for concurrent use. After Close,
-// every method except Close returns [ErrClosed].
+// A Backend speaks to one broker. Its methods are safe for concurrent use. After Close, every
+// method except Close returns [ErrClosed].
 type Backend interface {
-	// Publish stores msgs, which may be of several topics, and creates missing topics.
-	// It stores the messages of one topic in the order given.
+	// Publish stores msgs, which may belong to several topics, and creates missing topics. It
+	// stores the messages of each topic in the order given.
 	//
-	// Publish returns after the broker has stored every message as durably as it can. It
-	// sets Position and Duplicate of each stored message. If only some messages were
-	// stored, the error is a [BatchError].
+	// Publish returns once the broker has stored every message as durably as it can. It sets
+	// Position and Duplicate of each stored message. If only some messages were stored, the error
+	// is a [BatchError].
 	//
 	// A message is certainly not stored if its error matches [ErrUnavailable], [ErrDenied],
-	// [ErrFull], [ErrTooLarge], [ErrRefused], [ErrClosed] or [errors.ErrUnsupported], and
-	// does not match [ErrUnknownOutcome]. With any other error the message may be stored.
-	// Such an error should match ErrUnknownOutcome.
+	// [ErrFull], [ErrTooLarge], [ErrRefused], [ErrClosed] or [errors.ErrUnsupported], and does
+	// not match [ErrUnknownOutcome]. With any other error the message may be stored; such an
+	// error should match ErrUnknownOutcome.
 	//
-	// ctx bounds the call and may have no deadline. Publish returns soon after ctx is done.
-	// The error of a message that may have been sent is then ErrUnknownOutcome. The error
-	// of a message that was not sent is ErrUnavailable. Both match ctx.Err() too. The
-	// driver must not use the messages, their headers or payloads after Publish has
-	// returned, so it copies the data that it keeps.
+	// ctx bounds the call and may have no deadline. Publish returns soon after ctx is done. The
+	// error of a message that may have been sent is then ErrUnknownOutcome, and that of a message
+	// that was not sent is ErrUnavailable. Both match ctx.Err() too.
+	//
+	// The driver must not use the messages, their headers or their payloads after Publish has
+	// returned. It copies whatever it keeps.
 	Publish(ctx context.Context, msgs []*Message) error
 
-	// Attach makes a new member of a group, and creates the topic and the group if they
-	// are missing. The group exists when Attach returns. So a new group with [StartLatest]
-	// gets every message whose Publish begins later. ctx bounds Attach, not the Source.
+	// Attach adds a member to a group, and creates the topic and the group if they are missing.
+	// The group exists when Attach returns, so a new group with [StartLatest] gets every message
+	// whose Publish begins later. ctx bounds Attach, not the Source.
 	Attach(ctx context.Context, c Config) (Source, error)
 
-	// Close closes every Source and frees everything that the Backend owns. A client
-	// that the program passed to the driver stays open. Closing twice is not an error.
+	// Close closes every Source and frees everything that the Backend owns. A client that the
+	// program passed to the driver stays open. Closing twice is not an error.
 	Close() error
 }
 
-// A Source is one member of a group. It receives messages and settles them. Its methods
-// are safe for concurrent use, except that Receive has one caller at a time. After Close of
-// the Source or of its Backend, every method except Close returns [ErrClosed], whatever its
-// arguments are. On an open Source, a call with an empty slice returns nil. A Source must
-// not use the slices given to a method after the method has returned.
+// A Source is one member of a group. It receives messages and settles them. Its methods are safe
+// for concurrent use, except that Receive has one caller at a time. After Close of the Source or
+// of its Backend, every method except Close returns [ErrClosed], whatever its arguments. On an
+// open Source, a call with an empty slice returns nil. A Source must not use the slices passed to
+// a method after that method has returned.
 type Source interface {
-	// Receive waits until a message is due and returns at most max deliveries. It may also
-	// return none. Of all due messages it delivers the messages with the lowest positions,
-	// in that order. So it delivers no new message while an earlier message is due again.
-	// If max is zero or less, it returns immediately without deliveries, and takes none.
+	// Receive waits until a message is due, and returns at most max deliveries, possibly none. Of
+	// all due messages it delivers those with the lowest positions, in that order. It therefore
+	// delivers no new message while an earlier message is due again. If max is zero or less,
+	// Receive returns immediately and takes no message.
 	//
-	// The sum of the Sizes of the deliveries is at most maxBytes. Only a message that is
-	// alone may be larger, because no Receive could deliver it otherwise. If maxBytes is
-	// zero or less, the sum has no bound. Receive may stop before the sum reaches maxBytes.
-	// A message that does not fit stays due, and no attempt is counted for it. It comes
-	// first in the next Receive, like every due message. A driver that learns the size of a
-	// message only with its body gives the message back before it returns. Such a message
-	// may come as Redelivered.
+	// The Sizes of the deliveries add up to at most maxBytes. Only a single message may be
+	// larger, because otherwise no Receive could deliver it. If maxBytes is zero or less, there
+	// is no such limit. Receive may stop before the limit is reached. A message that does not fit
+	// stays due, without an attempt being counted, and comes first in the next Receive like every
+	// due message. A driver that learns the size of a message only with its body gives the
+	// message back before it returns; such a message may come as Redelivered.
 	//
-	// A delayed message is delivered at most half a second after it is due, if a
-	// member waits in Receive. A message whose lease expired may be delivered
-	// later, and out of order.
+	// A delayed message is delivered at most half a second after it is due, if a member waits in
+	// Receive. A message whose lease has expired may be delivered later than that, and out of
+	// order.
 	//
-	// The deliveries are valid even if err is not nil. After Receive has returned, the
-	// broker sends this member no more messages. So a driver that has asked its broker for
-	// messages waits for them, or withdraws the request. It drops no message that arrived.
+	// The deliveries are valid even if err is not nil. After Receive has returned, the broker
+	// sends this member no more messages: a driver that has asked its broker for messages waits
+	// for them or withdraws the request, and drops none that has arrived.
 	//
-	// Receive returns within a second after ctx is done, with the deliveries that have
-	// arrived, and with err nil or ctx.Err(). An error that says only that ctx is done must
-	// match no error class of this package. For example, the bus takes [ErrUnavailable] for
-	// a failure of the broker.
+	// Receive returns within a second after ctx is done, with the deliveries that have arrived,
+	// and with err nil or ctx.Err(). An error that says only that ctx is done must match no error
+	// class of this package; the bus would, for example, take [ErrUnavailable] for a failure of
+	// the broker.
 	//
-	// After a Receive has failed, the next Receive returns as soon as the broker answers,
-	// even with no deliveries. From this return the bus learns that the broker is back.
+	// After a Receive has failed, the next one returns as soon as the broker answers, even
+	// without deliveries. That is how the bus learns that the broker is back.
 	//
-	// The slice ds is valid until the next Receive, and the caller may change it. The
-	// caller may keep and change the headers, the payloads and all other data to which a
-	// delivery refers.
+	// The slice ds is valid until the next Receive, and the caller may change it. The caller may
+	// keep and change the headers, the payloads and all other data to which a delivery refers.
 	Receive(ctx context.Context, max int, maxBytes int64) (ds []Delivery, err error)
 
-	// Ack removes the messages of ds from the group for good. Usually it also removes a
-	// message whose lease has expired, and a second Ack is no error. If the broker has
-	// forgotten the delivery and will redeliver the message, the error of the item matches
-	// [ErrLeaseLost]. An error may be a [BatchError].
+	// Ack removes the messages of ds from the group for good. Usually this works even if the
+	// lease has expired, and a second Ack is not an error. If the broker has forgotten the
+	// delivery and will redeliver the message, the error of the item matches [ErrLeaseLost]. The
+	// error may be a [BatchError].
 	//
-	// Ack is fenced, and so stricter, if [Config].ConfirmAcks is set and the backend states
+	// Ack is fenced, and thereby stricter, if [Config].ConfirmAcks is set and the backend states
 	// [Limits].FencedAcks. A nil error then means that this member held the message and has
-	// removed it. The member holds the message after its lease too, until the message is
-	// redelivered. After an Ack without an error, a second Ack of the same delivery returns
-	// ErrLeaseLost.
+	// removed it. A member holds a message beyond its lease, until the message is redelivered.
+	// After an Ack without an error, a second Ack of the same delivery returns ErrLeaseLost.
 	//
-	// The error of a delivery of another topic, group or driver is [ErrRefused]. The same is
-	// true of Delay and Extend. A group that was deleted and made anew is no other group, see
+	// A delivery of another topic, group or driver fails with [ErrRefused], here as in Delay and
+	// Extend. A group that was deleted and created again does not count as another group, see
 	// [Admin].DeleteGroup.
 	//
 	// Ack must not change the deliveries, because a concurrent Extend may read them.
 	Ack(ctx context.Context, ds []*Delivery) error
 
-	// Close leaves the group. The messages that this member still holds are redelivered
-	// to other members when their leases have expired. Closing twice is not an error.
+	// Close leaves the group. The messages that this member still holds are redelivered to other
+	// members when their leases expire. Closing twice is not an error.
 	Close() error
 }
 
 // Config says which group to attach to, and how.
 type Config struct {
-	Topic, Group string // the bus has checked both with CheckName
+	Topic, Group string // both checked by the bus with CheckName
 
-	// Start says where the group begins if this Attach creates it. A group that exists
-	// continues at its position.
+	// Start says where the group begins if this Attach creates it. A group that exists continues
+	// at its position.
 	Start Start
 
-	// Ephemeral makes a group that lives with its members, if the backend states
-	// [Limits].Ephemeral. The group is deleted when its last member closes, and if no member was
-	// heard of for ten leases: a process that has died holds nothing back for longer. A member is
-	// heard of by Attach, Receive, Extend and Maintain for its group. Every backend of the broker
-	// deletes such groups with its Maintain, for whatever topic it is called, or the broker does.
+	// Ephemeral asks for a group that lives only as long as its members, if the backend states
+	// [Limits].Ephemeral. The group is deleted when its last member closes, or when no member has
+	// given a sign of life for ten leases, so that a process that has died holds nothing back for
+	// longer. Attach, Receive, Extend and Maintain for the group are signs of life. The broker
+	// deletes such groups by itself, or every backend of the broker does in Maintain, for
+	// whichever topic it is called.
+	//
 	// A member of a deleted group gets [ErrGone]. Attach returns [ErrRefused] if the group exists
 	// and is not of the same kind.
 	Ephemeral bool
 
-	// Lease is how long a delivery stays with this member before it is due again, measured
-	// by the broker if it can. Before this lease has expired, no other member gets the
-	// message, even if the other member has a shorter lease. A crash of the broker ends no
-	// lease. If members of a group have different leases, redelivery may wait for the
-	// longest of them. Attach refuses a lease of zero or less with [ErrRefused], and creates
-	// no group.
+	// Lease is how long a delivery belongs to this member before it is due again, measured by the
+	// broker if it can. Until the lease has expired, no other member gets the message, even one
+	// with a shorter lease. A crash of the broker does not end leases. If members of a group have
+	// different leases, redelivery may wait for the longest of them. Attach refuses a lease of
+	// zero or less with [ErrRefused] and creates no group.
 	Lease time.Duration
 
-	// MaxInFlight is the largest number of deliveries that the bus holds at any time. A
-	// driver may size buffers by it, and need not enforce it.
+	// MaxInFlight is the largest number of deliveries that the bus holds at any time. A driver
+	// may size its buffers by it and need not enforce it.
 	MaxInFlight int
 
-	// ConfirmAcks asks that Ack returns only after the broker has confirmed. Without
-	// ConfirmAcks, Ack may return when the acknowledgement is sent, if that is cheaper. The
-	// backend then states [Limits].LooseAcks.
+	// ConfirmAcks asks that Ack return only after the broker has confirmed. Without ConfirmAcks,
+	// Ack may return as soon as the acknowledgement is sent, if that is cheaper; the backend then
+	// states [Limits].LooseAcks.
 	ConfirmAcks bool
 
-	// Instance is the stable name of a process, which a later incarnation of the process has too.
-	// Incarnation is the unique name of the present incarnation. The bus sets both or none, has checked both
-	// with CheckName, and sets none without [Limits].Instances.
+	// Instance is the stable name of a process, and Incarnation the unique name of its current
+	// run: after a restart, the Instance is the same and the Incarnation differs. The bus sets
+	// both or neither, checks both with CheckName, and sets neither without [Limits].Instances.
 	//
 	// Attach replaces each member of the group that has the same Instance and another
-	// Incarnation. Such a member is of a process that has died, or stands still. When Attach
-	// returns, a replaced member holds nothing. The messages that it held are due, with
-	// their attempts counted, so the group gets them before any new message. Members with
-	// another Instance, with none, or with this Incarnation are not affected. So one process
-	// may have several members in a group.
+	// Incarnation, because the process of such a member has died or hangs. When Attach returns, a
+	// replaced member holds nothing. The messages that it held are due, with their attempts
+	// counted, so the group gets them before any new message. Members with another Instance, with
+	// none, or with this Incarnation are not affected, so one process may have several members in
+	// a group.
 	//
-	// Receive of a replaced member returns [ErrReplaced] and no deliveries. A Receive under
-	// way returns it within a second. A message that the broker gives to such a Receive at
-	// the moment of the Attach is due again at most a second later. Delay, Extend and a fenced
-	// Ack of a replaced member return [ErrLeaseLost]. An Ack that is not fenced may still
-	// remove messages.
+	// Receive of a replaced member returns [ErrReplaced] and no deliveries; a Receive in progress
+	// does so within a second. A message that the broker gives to such a Receive at the moment of
+	// the Attach is due again at most a second later. Delay, Extend and a fenced Ack of a
+	// replaced member return [ErrLeaseLost]. An Ack that is not fenced may still remove messages.
 	//
-	// A backend remembers an Incarnation while a member of it receives, and for at least
-	// ten minutes after a member last received. It may then forget the Instance.
+	// A backend remembers an Incarnation while a member of it receives, and for at least ten
+	// minutes after a member last received. After that it may forget the Instance.
 	Instance, Incarnation string
 
-	// Notify gets each notice of the driver for the operator. Notify may be nil. It returns
-	// at once, and may be called from any goroutine.
+	// Notify takes the driver's notices for the operator. It may be nil. It returns at once and
+	// may be called from any goroutine.
 	Notify func(Notice)
 }
 
-// Start is a place in a topic: where a new group begins, or a Read. It is [StartEarliest],
+// Start is a point in a topic at which a new group or a Read begins: [StartEarliest],
 // [StartLatest], or a result of [StartAfter] or [StartAt].
 type Start string
 
 const (
-	StartEarliest Start = ""       // begins with the oldest message that the topic keeps
-	StartLatest   Start = "latest" // begins with the first message published after Attach
+	StartEarliest Start = ""       // the oldest message that the topic keeps
+	StartLatest   Start = "latest" // the first message published after Attach
 )
 
 const (
@@ -207,13 +212,13 @@ const (
 )
 
 // StartAfter returns the Start of a group that begins with the first message stored after
-// position. It does not check position. Attach and ResetGroup return [ErrRefused], and
-// change nothing, if a text cannot be a position or a Start is unknown. A backend may also
-// refuse a position that the topic has not reached yet, in the same way.
+// position. It does not check position. Attach and ResetGroup return [ErrRefused], and change
+// nothing, if the text cannot be a position or the Start is unknown. A backend may likewise
+// refuse a position that the topic has not reached yet.
 //
 // For a position of a deleted topic, a new topic of the same name gives all its messages, or
-// Attach and ResetGroup return ErrRefused. The bus relies on this rule: after [ErrGone] it
-// attaches after a position that it knows, and if the backend refuses it, with the earliest.
+// Attach and ResetGroup return ErrRefused. The bus relies on this: after [ErrGone] it attaches
+// after a position that it knows, and if the backend refuses that, at the earliest message.
 //
 // StartAfter of an empty position is StartEarliest.
 func StartAfter(position string) Start {
@@ -223,7 +228,7 @@ func StartAfter(position string) Start {
 	return Start(startAfter + position)
 }
 
-// After returns the position given to [StartAfter]. It returns false if s is not a result of
+// After returns the position passed to [StartAfter]. It returns false if s is not a result of
 // StartAfter, or if the position is empty.
 func (s Start) After() (position string, ok bool) {
 	if len(s) <= len(startAfter) || s[:len(startAfter)] != startAfter {
@@ -233,12 +238,12 @@ func (s Start) After() (position string, ok bool) {
 }
 
 // StartAt returns the Start of a group that begins with the first message stored at t or later,
-// by the clock of the broker. With a t in the future the group begins with the next message. If the topic no longer has
-// messages of that time, the group begins with the oldest message kept. A backend may count in milliseconds, and
-// then begins with the millisecond of t.
+// by the broker's clock. If t is in the future, the group begins with the next message. If the
+// topic no longer has messages of that time, it begins with the oldest message kept. A backend
+// that counts in milliseconds begins with the millisecond of t.
 func StartAt(t time.Time) Start { return Start(startAt + t.UTC().Format(time.RFC3339Nano)) }
 
-// At returns the time given to [StartAt]. It returns false if s is not a result of StartAt.
+// At returns the time passed to [StartAt]. It returns false if s is not a result of StartAt.
 func (s Start) At() (t time.Time, ok bool) {
 	if len(s) <= len(startAt) || s[:len(startAt)] != startAt {
 		return t, false
@@ -247,27 +252,26 @@ func (s Start) At() (t time.Time, ok bool) {
 	return t, err == nil
 }
 
-// A Notice tells the operator about something in the driver. Examples are a restored
-// connection, an unsafe setting of the server, and a message that was lost to a limit.
+// A Notice tells the operator about something that happened in the driver: for example, a
+// connection was restored, a setting of the server is unsafe, or a message was lost to a limit.
 type Notice struct {
 	Topic, Group string // empty if the notice concerns the whole backend
 	Text         string
 	Err          error // may be nil
 }
 
-// A Delayer is a [Source] that can give deliveries back before their lease ends. Without a
-// Delayer the bus holds a failed event, and extends its lease, until the retry is due.
+// A Delayer is a [Source] that can give deliveries back before their leases end. Without it, the
+// bus holds a failed event and extends its lease until the retry is due.
 type Delayer interface {
-	// Delay gives each delivery back: its message is due again for every member after
-	// [Delayed].For, which may have any length up to [Limits].Delay. A delay is as durable
-	// as a published message. By the broker's clock, no message is due before its delay is
-	// over.
+	// Delay gives each delivery back: its message is due again, for every member, after
+	// [Delayed].For, which may be anything up to [Limits].Delay. A delay is as durable as a
+	// published message. By the broker's clock, no message is due before its delay is over.
 	//
-	// Delay is fenced: if the caller is no longer the holder, nothing changes and the error
-	// of the item matches [ErrLeaseLost]. The caller is no longer the holder after Ack or
-	// Delay of the delivery, or after the message was redelivered. Delay may also return
-	// ErrLeaseLost if the lease has expired and the message was not redelivered yet. If the
-	// outcome of an item is unknown, the bus repeats the item only within its lease.
+	// Delay is fenced: if the caller does not hold the delivery anymore, nothing changes and the
+	// error of the item matches [ErrLeaseLost]. This is so after an Ack or Delay of the delivery,
+	// and after the message was redelivered. If the lease has expired but the message was not
+	// redelivered yet, Delay may return ErrLeaseLost or succeed. If the outcome of an item is
+	// unknown, the bus repeats the item only within its lease.
 	Delay(ctx context.Context, ds []Delayed) error
 }
 
@@ -278,69 +282,71 @@ type Delayed struct {
 	Refund bool          // do not count this delivery as an attempt, if [Limits].Refund
 }
 
-// An Extender is a [Source] that can restart a lease. Without it, three limits apply. A
-// handler must finish within one lease. The bus reads no events before a handler is free.
-// Events that wait for the retry of an earlier event of their key are redelivered in any
-// order.
+// An Extender is a [Source] that can restart leases. Without it, handlers must finish within one
+// lease, the bus reads no events before a handler is free, and events that wait for the retry of
+// an earlier event of their key are redelivered in any order.
 type Extender interface {
-	// Extend restarts the lease of each delivery, which is then due one lease from now.
-	// Extend is fenced as [Delayer].Delay is, and does not count as an attempt. It must not
-	// change the deliveries, because a concurrent Ack may read them.
+	// Extend restarts the lease of each delivery, so that the message is due one lease from now.
+	// It is fenced like [Delayer].Delay, and does not count as an attempt. It must not change the
+	// deliveries, because a concurrent Ack may read them.
 	Extend(ctx context.Context, ds []*Delivery) error
 }
 
-// A Limited is a [Backend] that states its [Limits]. A Backend that does not implement
-// Limited has the zero Limits.
+// A Limited is a [Backend] that states its [Limits]. A Backend that is not Limited has the zero
+// Limits.
 type Limited interface {
+	// Limits returns the same facts while the backend is open.
 	Limits() Limits
 }
 
 // Limits are facts about a backend. They do not change while it is open.
 type Limits struct {
 	Batch      int           // most items in one Publish, Ack, Delay or Extend; 0: no limit
-	Payload    int           // largest Message.Size in bytes; 0: not known
+	Payload    int           // largest Message.Size in bytes; 0: unknown
 	Delay      time.Duration // longest Delayed.For; 0: no limit
 	OnceWindow time.Duration // how long Message.Once remembers an ID; 0: Once has no effect
-	Refund     bool          // Delayed.Refund works; otherwise each delivery is an attempt
+	Refund     bool          // Delayed.Refund works; otherwise every delivery is an attempt
 
-	// LooseAcks means that Ack without Config.ConfirmAcks returns when the acknowledgement
-	// is sent, before the broker has confirmed it.
+	// LooseAcks means that Ack without Config.ConfirmAcks returns when the acknowledgement is
+	// sent, before the broker has confirmed it.
 	LooseAcks bool
 
-	// FencedAcks means that Ack with Config.ConfirmAcks returns [ErrLeaseLost] to a member
-	// that is no longer the holder.
+	// FencedAcks means that Ack with Config.ConfirmAcks returns [ErrLeaseLost] to a member that
+	// does not hold the delivery anymore.
 	FencedAcks bool
 
-	// Instances means that Attach replaces the members of an earlier incarnation of its
+	// Instances means that Attach replaces the members of earlier incarnations of its
 	// [Config].Instance.
 	Instances bool
 
 	// Positions means that Publish stores a message at its [Message].AtPosition.
 	Positions bool
 
-	// Receivers is the most members of one subscription with many topics that should wait in
-	// Receive at the same time, because each needs a connection. Zero means any number.
+	// Receivers is the number of members of one subscription with many topics that should wait in
+	// Receive at the same time, because each of them needs a connection. Zero means any number.
 	Receivers int
 
-	// Settings are the settings of topics that Declare stores and the backend obeys.
+	// Settings are the topic settings that Declare stores and the backend obeys.
 	Settings Supported
 
 	// Ephemeral means that [Config].Ephemeral works.
 	Ephemeral bool
 
-	// Publishers is the number of calls of Publish that the bus makes at the same time,
-	// because more would not be faster. Zero means 4. A store with one writer states 1. Calls
-	// that have not returned after 100 ms do not count, so that a part of the broker that
-	// hangs does not hold up the rest. Then up to 17 times as many may be under way. A negative number means any number, and that Publish never waits. The bus then neither
-	// joins concurrent calls into one, nor applies its Options.PublishTimeout to a call. So
-	// a wrapper whose Publish waits must state 0, even if it wraps such a backend.
+	// Publishers is the number of Publish calls that the bus makes at the same time, because more
+	// would not be faster. Zero means 4. A store with a single writer states 1. Calls that have
+	// not returned after 100 ms do not count, so that a part of the broker that hangs does not
+	// hold up the rest; up to 17 times as many calls may then be in progress.
+	//
+	// A negative number means any number, and that Publish never waits. The bus then neither
+	// joins concurrent calls into one nor applies its Options.PublishTimeout. A wrapper whose
+	// Publish waits must therefore state 0, even if it wraps such a backend.
 	Publishers int
 }
 
-// Supported says which settings of [TopicSettings] a backend supports.
+// Supported says which of the [TopicSettings] a backend supports.
 type Supported struct{ Keep, MaxMessages, MaxBytes bool }
 
-// Check returns an error if a setting of t is negative, or not supported.
+// Check returns an error if a setting of t is negative or not supported.
 func (s Supported) Check(t TopicSettings) error {
 	switch {
 	case t.Keep < 0, t.MaxMessages < 0, t.MaxBytes < 0:
@@ -355,8 +361,8 @@ func (s Supported) Check(t TopicSettings) error {
 	return nil
 }
 
-// LimitsOf returns the limits that b states, or else the backend that b wraps. They are
-// zero if neither is a [Limited].
+// LimitsOf returns the limits that b or a backend that it wraps states. They are zero if none is
+// [Limited].
 func LimitsOf(b Backend) Limits {
 	if l, ok := As[Limited](b); ok {
 		return l.Limits()
@@ -367,19 +373,20 @@ func LimitsOf(b Backend) Limits {
 // A Declarer is a [Backend] that can create a topic ahead of its first message, and store
 // settings of the topic.
 type Declarer interface {
-	// Declare creates topic if it does not exist. A backend may leave the creation to Publish,
-	// and only check the permission. Declare returns [ErrDenied] if this client may not publish
-	// to the topic. The bus declares dead-letter topics, so that Subscribe reports a missing
-	// permission before the first dead letter.
+	// Declare creates topic if it does not exist. A backend may instead leave the creation to
+	// Publish and only check the permission: Declare returns [ErrDenied] if this client may not
+	// publish to the topic. The bus declares dead-letter topics, so that Subscribe reports a
+	// missing permission before the first dead letter is due.
 	//
-	// Declare returns the settings in force, which every process sees. The settings of d are stored
-	// if the topic has none, or if d.Replace is set; Declare then creates the topic. A setting that the backend does not support
-	// by [Limits].Settings is refused with [errors.ErrUnsupported], and changes nothing. A negative
-	// setting is refused with [ErrRefused].
+	// Declare returns the settings in force, which every process sees. It stores the settings of
+	// d, and creates the topic for that, if the topic has none or d.Replace is set. It refuses a
+	// setting that the backend does not support by [Limits].Settings with
+	// [errors.ErrUnsupported], and a negative setting with [ErrRefused], and then changes
+	// nothing.
 	Declare(ctx context.Context, topic string, d Declaration) (TopicSettings, error)
 }
 
-// Declare calls [Declarer].Declare of b. If b is no Declarer the error matches
+// Declare calls [Declarer].Declare of b. If b is not a Declarer, the error matches
 // [errors.ErrUnsupported].
 func Declare(ctx context.Context, b Backend, topic string, d Declaration) (TopicSettings, error) {
 	if declarer, ok := As[Declarer](b); ok {
@@ -394,22 +401,23 @@ type Declaration struct {
 	Replace  bool // store Settings even if the topic has others; zero Settings remove them
 }
 
-// TopicSettings are settings of one topic, which the broker stores. They end with the topic.
+// TopicSettings are the settings of one topic. The broker stores them, and they end with the
+// topic.
 type TopicSettings struct {
-	// Keep is how long a message stays after it was stored, by the clock of the broker, even if
-	// every group has settled it. New groups, ResetGroup and Read get it. Later it may go at any
-	// time. Zero: a settled message may go at once. A message that a group has not settled
+	// Keep is how long a message stays after it was stored, by the broker's clock, even if every
+	// group has settled it, so that new groups, ResetGroup and Read get it. After that it may go
+	// at any time. Zero: a settled message may go at once. A message that a group has not settled
 	// stays, however old it is.
 	Keep time.Duration
 
-	// MaxMessages and MaxBytes bound the messages of the topic, kept ones included. MaxBytes counts
-	// Message.Size, or as the broker counts. Before Publish exceeds a bound, it removes messages that every group has
-	// settled, the oldest first. If that is not enough, it returns [ErrFull] for the messages
-	// that do not fit. Zero: no bound besides the bounds of the backend.
+	// MaxMessages and MaxBytes limit the messages of the topic, including kept ones. MaxBytes
+	// counts Message.Size, or as the broker counts. Before Publish exceeds a limit, it removes
+	// messages that every group has settled, the oldest first. If that is not enough, it returns
+	// [ErrFull] for the messages that do not fit. Zero: no limit besides those of the backend.
 	MaxMessages, MaxBytes int64
 }
 
-// String returns the settings as a text, such as "Keep 24h0m0s, MaxMessages 1000", or "none".
+// String returns the settings as text, such as "Keep 24h0m0s, MaxMessages 1000", or "none".
 func (s TopicSettings) String() string {
 	var parts []string
 	if s.Keep > 0 {
@@ -424,8 +432,8 @@ func (s TopicSettings) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
-// DeclareGroup makes a topic and a group of it that begins at start, unless the group exists.
-// The topic then keeps messages for the group before its first member attaches. The caller has
+// DeclareGroup creates a topic and a group that begins at start, unless the group exists. The
+// topic then keeps messages for the group before the first member attaches. The caller has
 // checked both names with [CheckName].
 func DeclareGroup(ctx context.Context, b Backend, topic, group string, start Start) error {
 	const lease = 100 * time.Millisecond // short, because only the leases of members count
@@ -436,31 +444,30 @@ func DeclareGroup(ctx context.Context, b Backend, topic, group string, start Sta
 	return src.Close()
 }
 
-// A Maintainer is a [Backend] that needs regular work on its topics and groups. The bus
-// calls Maintain for each topic and group of its subscriptions. Calls of one bus for the
-// same topic and group do not overlap; calls of other buses may.
+// A Maintainer is a [Backend] that needs regular work on its topics and groups. The bus calls
+// Maintain for each topic and group of its subscriptions. Calls of one bus for the same topic and
+// group do not overlap, but those of different buses may.
 type Maintainer interface {
-	// Maintain does one bounded piece of work. For example, it trims messages that every
-	// group has settled, or removes members that have died. It never trims a message that a
-	// group has not settled, even if the group has no member. It returns the time until the
-	// next call, at least 100 ms. The bus raises a shorter time. After an error it tells the
-	// observer, ignores next, and waits with a back-off.
+	// Maintain does one bounded piece of work. For example, it trims messages that every group
+	// has settled, or removes members that have died. It never trims a message that a group has
+	// not settled, even if the group has no members. It returns the time until the next call, at
+	// least 100 ms; the bus raises a shorter time. After an error the bus tells the observer,
+	// ignores next, and waits with a back-off.
 	Maintain(ctx context.Context, topic, group string) (next time.Duration, err error)
 }
 
 // A Reader is a [Backend] whose topics can be read without a group.
 type Reader interface {
-	// Read returns at most max messages of topic, oldest first. It begins where a group with
-	// the Start from would begin. With a [StartAfter] of a position that the topic has not
-	// reached, it returns none. Read does not
-	// wait, and returns no message only at the end of the topic. It leaves out a message
-	// whose body is lost. If a body cannot be decoded, Payload has the raw bytes. If topic
-	// does not exist the error is [ErrGone]. The caller may keep and change the messages.
+	// Read returns at most max messages of topic, oldest first, beginning where a group with the
+	// Start from would begin. For a [StartAfter] of a position that the topic has not reached, it
+	// returns none. Read does not wait, and returns no message only at the end of the topic. It
+	// leaves out messages whose bodies are lost. If a body cannot be decoded, Payload has the raw
+	// bytes. If topic does not exist, the error is [ErrGone]. The caller may keep and change the
+	// messages.
 	Read(ctx context.Context, topic string, from Start, max int) ([]Message, error)
 }
 
-// Read calls [Reader].Read of b. If b is no Reader the error matches
-// [errors.ErrUnsupported].
+// Read calls [Reader].Read of b. If b is not a Reader, the error matches [errors.ErrUnsupported].
 func Read(ctx context.Context, b Backend, topic string, from Start, max int) ([]Message, error) {
 	if r, ok := As[Reader](b); ok {
 		return r.Read(ctx, topic, from, max)
@@ -468,19 +475,19 @@ func Read(ctx context.Context, b Backend, topic string, from Start, max int) ([]
 	return nil, missing("read topics")
 }
 
-// A Remover is a [Backend] that can remove single messages from a topic, such as dead
-// letters that were sent again.
+// A Remover is a [Backend] that can remove single messages from a topic, such as dead letters
+// that were sent again.
 type Remover interface {
-	// Remove removes the messages of topic at these positions, for readers and for every
-	// group. A group that has not settled a removed message no longer gets it, or gets a
-	// delivery whose Err matches [ErrGone]. The member that holds a removed message may
-	// still settle it. A removed message takes no room: a store that was full may store
-	// another. A position without a message is no error, so that a call whose
-	// outcome is unknown can be repeated. If topic does not exist the error is [ErrGone].
+	// Remove removes the messages of topic at these positions, for readers and for every group. A
+	// group that has not settled a removed message does not get it anymore, or gets a delivery
+	// whose Err matches [ErrGone]. The member that holds a removed message may still settle it. A
+	// removed message takes no space: a store that was full can store another one. A position
+	// without a message is not an error, so that a call of unknown outcome can be repeated. If
+	// topic does not exist, the error is [ErrGone].
 	Remove(ctx context.Context, topic string, positions []string) error
 }
 
-// Remove calls [Remover].Remove of b. If b is no Remover the error matches
+// Remove calls [Remover].Remove of b. If b is not a Remover, the error matches
 // [errors.ErrUnsupported].
 func Remove(ctx context.Context, b Backend, topic string, positions []string) error {
 	if r, ok := As[Remover](b); ok {
@@ -489,15 +496,15 @@ func Remove(ctx context.Context, b Backend, topic string, positions []string) er
 	return missing("remove messages")
 }
 
-// A Clocker is a [Backend] that tells the time of its broker. The bus publishes scheduled
-// events by this clock, because the clocks of processes may be wrong.
+// A Clocker is a [Backend] that knows the time of its broker. The bus publishes scheduled events
+// by this clock, because the clocks of processes may be wrong.
 type Clocker interface {
-	// Now returns the present time of the clock that gives the messages of topic their time
-	// of storing. If topic does not exist, the error may be [ErrGone].
+	// Now returns the current time of the clock by which the messages of topic are stored. If
+	// topic does not exist, the error may be [ErrGone].
 	Now(ctx context.Context, topic string) (time.Time, error)
 }
 
-// Now calls [Clocker].Now of b. If b is no Clocker the result is the time of this process.
+// Now calls [Clocker].Now of b. If b is not a Clocker, the result is the time of this process.
 func Now(ctx context.Context, b Backend, topic string) (time.Time, error) {
 	if c, ok := As[Clocker](b); ok {
 		return c.Now(ctx, topic)
@@ -507,11 +514,11 @@ func Now(ctx context.Context, b Backend, topic string) (time.Time, error) {
 
 // A Statser is a [Backend] that can describe a group.
 type Statser interface {
-	// Stats describes a group. If the topic or group does not exist the error is [ErrGone].
+	// Stats describes a group. If the topic or the group does not exist, the error is [ErrGone].
 	Stats(ctx context.Context, topic, group string) (Stats, error)
 }
 
-// StatsOf calls [Statser].Stats of b. If b is no Statser the error matches
+// StatsOf calls [Statser].Stats of b. If b is not a Statser, the error matches
 // [errors.ErrUnsupported].
 func StatsOf(ctx context.Context, b Backend, topic, group string) (Stats, error) {
 	if s, ok := As[Statser](b); ok {
@@ -520,74 +527,75 @@ func StatsOf(ctx context.Context, b Backend, topic, group string) (Stats, error)
 	return Stats{}, missing("describe groups")
 }
 
-// Stats describes one group at one moment. A number is exact or [Unknown]. Lag and Unacked
+// Stats describes one group at one moment. Each number is exact or [Unknown]. Lag and Unacked
 // together are the messages that the group has not settled. A message whose lease or delay is
-// over still counts as InFlight or Delayed, until a member receives it.
+// over still counts as InFlight or Delayed until a member receives it.
 type Stats struct {
 	Depth    int64 // messages that the topic keeps
-	Lag      int64 // messages after the start of this group that were never delivered to it
-	Unacked  int64 // messages that were delivered and are not acknowledged: InFlight and Delayed
-	InFlight int64 // messages held by a member
-	Delayed  int64 // messages that were given back, and not redelivered since
+	Lag      int64 // messages after the start of the group that were never delivered to it
+	Unacked  int64 // messages that were delivered and not acknowledged: InFlight plus Delayed
+	InFlight int64 // messages that a member holds
+	Delayed  int64 // messages that were given back and not redelivered since
 	Members  int64 // members attached now
 
-	// Oldest is when the oldest unacknowledged message of this group was stored. Held and
-	// delayed messages count. Oldest is zero if no message is unacknowledged.
+	// Oldest is when the oldest unacknowledged message of the group was stored, including held
+	// and delayed messages. It is zero if there is none.
 	Oldest time.Time
 }
 
 // Unknown is the value of a number in [Stats] that the backend does not know for certain.
 const Unknown = -1
 
-// An Admin is a [Backend] whose topics and groups can be listed and changed. If a topic or
-// group given to a method does not exist, the error is [ErrGone]. In a cluster of brokers, a list
-// may be a second behind: names that were just deleted may be in it, and new ones may be missing.
+// An Admin is a [Backend] whose topics and groups can be listed and changed. If a topic or group
+// passed to a method does not exist, the error is [ErrGone]. In a cluster of brokers, lists may
+// be a second out of date: they may contain names that were just deleted, and miss new ones.
 type Admin interface {
-	// Topics lists the topics that exist, sorted.
+	// Topics returns the names of the topics that exist, sorted.
 	Topics(ctx context.Context) ([]string, error)
 
-	// Groups lists the groups of topic, sorted.
+	// Groups returns the names of the groups of topic, sorted.
 	Groups(ctx context.Context, topic string) ([]string, error)
 
-	// DeleteTopic removes a topic with its groups and messages. Receive of each attached
-	// member then returns [ErrGone]. Delay, Extend and a fenced Ack return [ErrGone] or
-	// [ErrLeaseLost]. A new topic may have the same name. It remembers no ID of the deleted
-	// topic, see [Message].Once. Its positions are greater, or the old positions are refused,
-	// see [Message].Position.
+	// DeleteTopic removes a topic with its groups and messages. Receive of each attached member
+	// then returns [ErrGone], while Delay, Extend and a fenced Ack return [ErrGone] or
+	// [ErrLeaseLost]. A new topic may have the same name. It remembers no IDs of the deleted
+	// topic, see [Message].Once. Its positions are greater, or the old positions are refused, see
+	// [Message].Position.
 	DeleteTopic(ctx context.Context, topic string) error
 
-	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. For a
-	// member of a new group of the same name, a delivery of the old group is like a delivery
-	// from before ResetGroup: its lease is lost. A member that did not call Receive meanwhile
-	// may receive from the new group.
+	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. If a
+	// group of the same name is created, a delivery of the old group is treated like one from
+	// before ResetGroup: its lease is lost. A member that did not call Receive meanwhile may
+	// receive from the new group.
 	DeleteGroup(ctx context.Context, topic, group string) error
 
-	// ResetGroup lets a group begin again at start. The group forgets which messages were
-	// held or delayed. Members stay attached. A Receive that waits delivers the messages
-	// that are due now. For a delivery from before the reset, Delay, Extend and a fenced
-	// Ack return [ErrLeaseLost]. A backend without [Limits].FencedAcks may accept Delay and
-	// Extend until the lease of that delivery has expired, and Ack at any time.
+	// ResetGroup makes a group begin again at start. The group forgets which messages were held
+	// or delayed. Members stay attached, and a Receive in progress delivers the messages that are
+	// due now. For a delivery from before the reset, Delay, Extend and a fenced Ack return
+	// [ErrLeaseLost]. A backend without [Limits].FencedAcks may accept Delay and Extend until the
+	// lease of that delivery has expired, and Ack at any time.
 	ResetGroup(ctx context.Context, topic, group string, start Start) error
 }
 
-// A Pauser is a [Backend] whose groups can be paused. The broker stores the pause, so it is one of
-// all members, and also of members that attach later. If the topic or group does not exist the error is [ErrGone].
+// A Pauser is a [Backend] whose groups can be paused. The broker stores the pause, so it applies
+// to all members, including those that attach later. If the topic or the group does not exist,
+// the error is [ErrGone].
 type Pauser interface {
-	// Pause pauses a group, or changes its pause. No Receive that begins a second after Pause
-	// has returned delivers messages, until p.Until or Resume. Held messages can be settled as
-	// ever, and their leases expire as ever. ResetGroup leaves a group paused, and DeleteGroup
-	// ends its pause. If p.Until has passed, the call is like Resume.
+	// Pause pauses a group, or changes its pause. A Receive that begins more than a second after
+	// Pause has returned delivers no messages until p.Until or Resume. Held messages can still be
+	// settled, and their leases expire as usual. ResetGroup leaves a group paused, and
+	// DeleteGroup ends its pause. If p.Until has passed, the call is like Resume.
 	Pause(ctx context.Context, topic, group string, p Pause) error
 
-	// Resume ends a pause. Members that wait get the messages that are due within two seconds. To resume a group
-	// that is not paused is no error.
+	// Resume ends a pause. Within two seconds, waiting members get the messages that are due.
+	// Resuming a group that is not paused is not an error.
 	Resume(ctx context.Context, topic, group string) error
 
-	// Paused returns the present pause of a group, or the zero Pause if it is not paused.
+	// Paused returns the current pause of a group, or the zero Pause if it is not paused.
 	Paused(ctx context.Context, topic, group string) (Pause, error)
 }
 
-// PauserOf returns the Pauser that b is or wraps. If there is none the error matches
+// PauserOf returns the Pauser that b is or wraps. If there is none, the error matches
 // [errors.ErrUnsupported].
 func PauserOf(b Backend) (Pauser, error) {
 	if p, ok := As[Pauser](b); ok {
@@ -596,15 +604,15 @@ func PauserOf(b Backend) (Pauser, error) {
 	return nil, missing("pause groups")
 }
 
-// A Pause says by whom, why and how long a group is paused.
+// A Pause records who paused a group, why, and for how long.
 type Pause struct {
-	Since time.Time // when the present pause began, set by the backend; zero: the group is not paused
+	Since time.Time // when the pause began, set by the backend; zero: the group is not paused
 	Until time.Time // when the pause ends by itself; zero: never
-	By    string    // the operator, for other operators; at most 256 bytes
-	Why   string    // the reason, for other operators; at most 256 bytes
+	By    string    // who paused the group, for other operators; at most MaxPauseText bytes
+	Why   string    // the reason, for other operators; at most MaxPauseText bytes
 }
 
-// MaxPauseText is the most bytes of Pause.By and of Pause.Why.
+// MaxPauseText is the largest length of Pause.By and of Pause.Why in bytes.
 const MaxPauseText = 256
 
 // Check returns an error that matches [ErrRefused] if a text of p is too long.
@@ -615,8 +623,9 @@ func (p Pause) Check() error {
 	return nil
 }
 
-// A PausedError is the error of Receive for a paused group, as soon as the driver knows of the
-// pause: after 10 seconds at the latest. Until then Receive waits, and returns no deliveries. It matches [ErrPaused].
+// A PausedError is what Receive returns for a paused group as soon as the driver knows of the
+// pause, which takes at most 10 seconds. Until then Receive waits and returns no deliveries. It
+// matches [ErrPaused].
 type PausedError struct{ Pause Pause }
 
 func (e *PausedError) Error() string {
@@ -637,26 +646,28 @@ func (e *PausedError) Error() string {
 func (e *PausedError) Is(target error) bool { return target == ErrPaused }
 
 // A Settler is a [Backend] whose operators can take a message away from a group. If the topic or
-// group does not exist, the error is [ErrGone].
+// the group does not exist, the error is [ErrGone].
 type Settler interface {
-	// Settle removes one message from a group for good, like an Ack. Any member may hold the message, and
-	// it may be delayed. If the group has certainly settled the message
-	// before, had is false, and nothing is changed. A backend that cannot tell returns true. If the group has
-	// never received the message, the error is [ErrRefused].
+	// Settle removes one message from a group for good, like an Ack, no matter which member holds
+	// it or whether it is delayed. If the group has certainly settled the message before, had is
+	// false and nothing changes; a backend that cannot tell returns true. If the group has never
+	// received the message, the error is [ErrRefused].
 	//
 	// The holder is not asked. Its Delay, Extend and fenced Ack then return [ErrLeaseLost]. A
-	// backend without [Limits].FencedAcks may accept them until its driver in the process of the holder
-	// knows of the Settle, which takes 10 seconds at most while the group is maintained there or receives no
-	// messages. The group gets the message again in neither case, unless ResetGroup lets it begin before the message.
+	// backend without [Limits].FencedAcks may accept them until its driver in the holder's
+	// process learns of the Settle, which takes at most 10 seconds while that process maintains
+	// the group or the group receives no messages. In neither case does the group get the message
+	// again, unless ResetGroup makes it begin before the message.
 	Settle(ctx context.Context, topic, group, position string) (had bool, err error)
 
-	// Settled reports for each position whether the group has certainly settled the message, so that it does not
-	// get the message again, unless it is reset. It is false for a message that the group has or has not received yet, and if
-	// the backend cannot tell. After a Settle has returned, it is true for two minutes at least.
+	// Settled reports for each position whether the group has certainly settled the message, so
+	// that it will not get the message again unless it is reset. It is false for a message that
+	// the group has, or has not received yet, and if the backend cannot tell. For at least two
+	// minutes after a Settle has returned, it is true.
 	Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error)
 }
 
-// SettlerOf returns the Settler that b is or wraps. If there is none the error matches
+// SettlerOf returns the Settler that b is or wraps. If there is none, the error matches
 // [errors.ErrUnsupported].
 func SettlerOf(b Backend) (Settler, error) {
 	if s, ok := As[Settler](b); ok {
@@ -665,14 +676,13 @@ func SettlerOf(b Backend) (Settler, error) {
 	return nil, missing("take messages away from groups")
 }
 
-// A Pinger is a [Backend] that can tell whether its broker answers.
+// A Pinger is a [Backend] that can check whether its broker answers.
 type Pinger interface {
-	// Ping makes one round trip to the broker, and fails if no answer comes.
+	// Ping makes one round trip to the broker, and fails if there is no answer.
 	Ping(ctx context.Context) error
 }
 
-// Ping makes one round trip to the broker of b. If b is no [Pinger] the error matches
-// [errors.ErrUnsupported].
+// Ping calls [Pinger].Ping of b. If b is not a Pinger, the error matches [errors.ErrUnsupported].
 func Ping(ctx context.Context, b Backend) error {
 	if p, ok := As[Pinger](b); ok {
 		return p.Ping(ctx)
@@ -680,17 +690,16 @@ func Ping(ctx context.Context, b Backend) error {
 	return missing("be pinged")
 }
 
-// A Checker is a [Backend] that can tell which settings of its broker, and which states of
-// it, endanger events.
+// A Checker is a [Backend] that can find settings and states of its broker that endanger events.
 type Checker interface {
-	// Check looks at the broker and returns its findings, in any order. It changes nothing,
-	// and makes a bounded number of calls. It returns a Finding too for a part of the broker
-	// that does not answer, or that this client may not look at. If no part answers, Check
-	// returns an error.
+	// Check inspects the broker and returns its findings, in any order. It changes nothing and
+	// makes a bounded number of calls. For a part of the broker that does not answer, or that
+	// this client may not inspect, it returns a Finding too. If no part answers, Check returns an
+	// error.
 	Check(ctx context.Context) ([]Finding, error)
 }
 
-// Check calls [Checker].Check of b. If b is no Checker the error matches
+// Check calls [Checker].Check of b. If b is not a Checker, the error matches
 // [errors.ErrUnsupported].
 func Check(ctx context.Context, b Backend) ([]Finding, error) {
 	if c, ok := As[Checker](b); ok {
@@ -699,17 +708,18 @@ func Check(ctx context.Context, b Backend) ([]Finding, error) {
 	return nil, missing("check its broker")
 }
 
-// A Finding is a danger for events, for operators.
+// A Finding tells operators about a danger for events.
 type Finding struct {
-	Code     string // names the rule, such as "redis-evicts"; a code never changes its meaning
+	Code     string // names the rule, such as "redis-evicts"; its meaning never changes
 	Severity Severity
 
-	// Server, Topic and Group are the place. Server names a server, or a stream or a file of
-	// it. A field that does not apply is empty. No field of a Finding has a password.
+	// Server, Topic and Group say where the danger is. Server names a server, or one of its
+	// streams or files. A field that does not apply is empty. No field of a Finding contains a
+	// password.
 	Server, Topic, Group string
 
-	Text    string   // the danger, with its figures
-	Remedy  string   // the thing that an operator can do
+	Text    string   // the danger, with its numbers
+	Remedy  string   // what an operator can do
 	Command []string // a program and its arguments that do it; empty: there is none
 }
 
@@ -718,9 +728,9 @@ type Severity int
 
 // The severities.
 const (
-	SeverityNote    Severity = iota // an operator should know it, and may want it so
+	SeverityNote    Severity = iota // worth knowing, and possibly intended
 	SeverityWarning                 // events are in danger if something else fails, or wait for an operator
-	SeverityError                   // events are lost, or are not handled, or can be lost at any time
+	SeverityError                   // events are lost or not handled, or can be lost at any time
 )
 
 // String returns "note", "warning" or "error".
@@ -736,8 +746,8 @@ func (s Severity) String() string {
 	return fmt.Sprintf("severity %d", int(s))
 }
 
-// A FindingError is the error of a driver that refuses a broker because of a Finding. It
-// matches [ErrRefused].
+// A FindingError is the error of a driver that refuses a broker because of a Finding. It matches
+// [ErrRefused].
 type FindingError struct{ Finding Finding }
 
 func (e *FindingError) Error() string {
@@ -747,24 +757,23 @@ func (e *FindingError) Error() string {
 // Is reports whether target is [ErrRefused].
 func (e *FindingError) Is(target error) bool { return target == ErrRefused }
 
-// An Identified is a [Backend] that says which broker it uses. Spans and metrics show it, so
-// that two brokers of one program can be told apart.
+// An Identified is a [Backend] that names its broker. Spans and metrics show the name, so that
+// two brokers of one program can be told apart.
 type Identified interface {
-	// Identity does not change while the backend is open. It has no user and no password.
+	// Identity does not change while the backend is open, and contains neither user nor password.
 	Identity() Identity
 }
 
-// An Identity names a broker, as the program has named it. Fields that are not known are
-// zero.
+// An Identity names a broker in the way the program has named it. Unknown fields are zero.
 type Identity struct {
 	System  string // the kind of broker in lower case, such as "redis"
-	Address string // the host, or the path of a Unix socket; of several hosts the first
+	Address string // the host, or the path of a Unix socket; the first of several hosts
 	Port    int    // the port of Address
-	Client  string // the name of this client that the broker shows to operators
+	Client  string // the name under which the broker shows this client to operators
 }
 
-// IdentityOf returns the identity that b states, or else the backend that b wraps. It is
-// zero if neither is an [Identified].
+// IdentityOf returns the identity that b or a backend that it wraps states. It is zero if none is
+// [Identified].
 func IdentityOf(b Backend) Identity {
 	if i, ok := As[Identified](b); ok {
 		return i.Identity()
@@ -772,44 +781,42 @@ func IdentityOf(b Backend) Identity {
 	return Identity{}
 }
 
-// A Driver opens backends by URL. A program passes the drivers that it uses to
-// eventbus.Open.
+// A Driver opens backends by URL. A program passes the drivers that it uses to eventbus.Open.
 type Driver interface {
 	// Schemes are the URL schemes that the driver serves, the preferred one first.
 	Schemes() []string
 
-	// Open opens the backend that u names. It refuses parameters that it does not know.
-	// Its errors contain neither u nor the password of u.
+	// Open opens the backend that u names. It refuses parameters that it does not know. Its
+	// errors contain neither u nor the password in u.
 	Open(ctx context.Context, u *url.URL) (Backend, error)
 }
 
-// A TopicConfigurer is a [Driver] whose topics can have settings of their own,
+// A TopicConfigurer is a [Driver] whose topics can have settings that only this driver knows,
 // such as the number of replicas.
 type TopicConfigurer interface {
-	// ConfigureTopic returns a copy of the driver. The backends that the copy opens use
-	// settings for topic. ConfigureTopic does not connect to a broker. Its error names a
-	// setting that is unknown or has a wrong value. It never shows values, because they may
-	// be secrets. The driver documents whether settings apply to a topic that exists.
+	// ConfigureTopic returns a copy of the driver that opens backends with these settings for
+	// topic. It does not connect to a broker. Its error names a setting that is unknown or has a
+	// wrong value, but never shows values, because they may be secrets. The driver documents
+	// whether settings apply to a topic that exists.
 	ConfigureTopic(topic string, settings map[string]string) (Driver, error)
 }
 
-// A URLChecker is a [Driver] that can check a URL without a connection to a broker. It is
-// for programs that check a configuration before they use it.
+// A URLChecker is a [Driver] that can check a URL without connecting to a broker, for programs
+// that validate their configuration before they use it.
 type URLChecker interface {
-	// CheckURL returns the error that Open would return for u before it connects. It
-	// checks the parameters, the settings given to ConfigureTopic, and the files that u
-	// names. It does not connect to a broker.
+	// CheckURL returns the error that Open would return for u before it connects. It checks the
+	// parameters, the settings passed to ConfigureTopic, and the files that u names.
 	CheckURL(u *url.URL) error
 }
 
-// MaxName is the largest length of a topic or group name in bytes. Suffixes that the bus
-// adds, such as ".dlq", count too.
+// MaxName is the largest length of the name of a topic or group in bytes, including suffixes that
+// the bus adds, such as ".dlq".
 const MaxName = 200
 
-// CheckName returns an error that says why name cannot be the name of a topic or a group.
-// A name has at most [MaxName] bytes. It is one or more tokens, joined by dots. A token is
-// one or more of the letters A-Z and a-z, digits, underscores and hyphens. The bus checks
-// every name before it calls a driver.
+// CheckName returns an error if name cannot be the name of a topic or a group. A name has at most
+// [MaxName] bytes and consists of one or more tokens, joined by dots. A token is one or more of
+// the letters A-Z and a-z, digits, underscores and hyphens. The bus checks every name before it
+// calls a driver.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -830,9 +837,8 @@ func CheckName(name string) error {
 }
 
 // As returns v, a [Backend] or a [Source], as a T, which is an optional interface such as
-// [Delayer]. If v does not implement T, As tries the value that v wraps, and so on. It
-// returns false if none of them implements T. A wrapper has a method Unwrap() Backend or
-// Unwrap() Source.
+// [Delayer]. If v does not implement T, As tries the value that v wraps, and so on, and returns
+// false if none of them implements T. A wrapper has a method Unwrap() Backend or Unwrap() Source.
 func As[T any](v any) (T, bool) {
 	for v != nil {
 		if t, ok := v.(T); ok {
@@ -851,8 +857,8 @@ func As[T any](v any) (T, bool) {
 	return none, false
 }
 
-// missing returns an error that matches [errors.ErrUnsupported]. verb says what a backend
-// without the optional interface cannot do, such as "read topics".
+// missing returns an error that matches [errors.ErrUnsupported]. verb is what a backend without
+// the optional interface cannot do, such as "read topics".
 func missing(verb string) error {
 	return fmt.Errorf("this backend cannot %s: %w", verb, errors.ErrUnsupported)
 }

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// The error classes that the bus tells apart, by [errors.Is]. The error of a driver wraps a
-// class and the error of the client, both with %w. If it matches [ErrUnknownOutcome] and
+// The error classes that the bus tells apart with [errors.Is]. The error of a driver wraps a
+// class and the error of the client, both with %w. If it matches [ErrUnknownOutcome] besides
 // another class, the call may have had an effect.
 var (
-	// ErrUnavailable means that the broker could not be reached, or refused for now. The
+	// ErrUnavailable means that the broker could not be reached, or refused the call for now. The
 	// call certainly had no effect, and trying again may help. A call that was sent and not
-	// answered is ErrUnknownOutcome instead. If Receive returns ErrUnavailable, messages
-	// that the broker has already sent are redelivered when their leases have expired.
+	// answered is ErrUnknownOutcome instead. If Receive returns ErrUnavailable, messages that the
+	// broker has already sent are redelivered when their leases expire.
 	ErrUnavailable = errors.New("unavailable")
 
 	// ErrUnknownOutcome means that the call may or may not have taken effect.
@@ -22,8 +22,8 @@ var (
 	// ErrGone means that a topic, a group or the stored body of a message does not exist.
 	ErrGone = errors.New("gone")
 
-	// ErrDenied means that the broker does not allow the call. The call had no effect, and
-	// trying again does not help until somebody changes permissions.
+	// ErrDenied means that the broker does not permit the call. The call had no effect, and
+	// trying again does not help until somebody changes the permissions.
 	ErrDenied = errors.New("denied")
 
 	// ErrFull means that a limit of the store is reached. The call had no effect.
@@ -33,16 +33,16 @@ var (
 	// effect.
 	ErrTooLarge = errors.New("too large")
 
-	// ErrRefused means that the broker or the driver refused the call for a reason without
-	// an error class of its own. The call had no effect, and trying again does not help.
+	// ErrRefused means that the broker or the driver refused the call for a reason that has no
+	// error class of its own. The call had no effect, and trying again does not help.
 	ErrRefused = errors.New("refused")
 
-	// ErrLeaseLost means that the caller is no longer the holder of the delivery.
+	// ErrLeaseLost means that the caller does not hold the delivery anymore.
 	ErrLeaseLost = errors.New("lease lost")
 
-	// ErrReplaced means that a later incarnation of the member's [Config].Instance has attached to the
-	// group. Receive of the replaced member returns it, each time. The member must not attach
-	// again: it would replace the later incarnation in turn.
+	// ErrReplaced means that a later incarnation of the member's [Config].Instance has attached
+	// to the group. Receive of the replaced member returns it every time. The member must not
+	// attach again, because it would in turn replace the later incarnation.
 	ErrReplaced = errors.New("replaced by a later incarnation of its instance")
 
 	// ErrPaused means that the group is paused, see [Pauser]. Only Receive returns it, as a
@@ -54,12 +54,12 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// noEffect are the errors of calls that certainly had no effect.
+// noEffect are the classes of calls that certainly had no effect.
 var noEffect = []error{ErrUnavailable, ErrDenied, ErrFull, ErrTooLarge, ErrRefused, ErrReplaced, ErrPaused, ErrClosed, errors.ErrUnsupported}
 
 // Class returns the error class that err matches: an error of this package or
 // [errors.ErrUnsupported]. It returns nil if err matches none. If err matches several,
-// ErrUnknownOutcome comes first, because the call may have had an effect.
+// ErrUnknownOutcome takes precedence, because the call may have had an effect.
 func Class(err error) error {
 	for _, class := range slices.Concat([]error{ErrUnknownOutcome}, noEffect, []error{ErrGone, ErrLeaseLost}) {
 		if errors.Is(err, class) {
@@ -69,15 +69,15 @@ func Class(err error) error {
 	return nil
 }
 
-// NotStored reports whether err, an error of Publish for one message, says that the
-// message is certainly not stored.
+// NotStored reports whether err, an error of Publish for one message, means that the message is
+// certainly not stored.
 func NotStored(err error) bool { return slices.Contains(noEffect, Class(err)) }
 
-// A BatchError has one entry for each item of a batch. The entry of an item that
-// succeeded is nil.
+// A BatchError has one entry for each item of a batch. The entry of an item that succeeded is
+// nil.
 type BatchError []error
 
-// Error returns a text with the number of failures and the first failure.
+// Error returns the number of failures and the text of the first one.
 func (e BatchError) Error() string {
 	failed, first := 0, error(nil)
 	for _, err := range e {
@@ -108,9 +108,9 @@ func (e BatchError) Unwrap() []error {
 	return errs
 }
 
-// ErrorAt returns the error of item i of a batch, where err is the error of the whole call.
-// If err is or wraps a [BatchError], ErrorAt returns its entry i. If there is no entry i,
-// the error matches [ErrUnknownOutcome]. For any other err, ErrorAt returns err.
+// ErrorAt returns the error of item i of a batch, where err is the error of the whole call. If
+// err is or wraps a [BatchError], the result is its entry i, or, if there is no such entry, an
+// error that matches [ErrUnknownOutcome]. For any other err, the result is err.
 func ErrorAt(err error, i int) error {
 	if err == nil {
 		return nil
@@ -134,8 +134,8 @@ func AsBatchError(errs []error) error {
 	return nil
 }
 
-// Set makes err the entry of item i, in a batch of n items. The first call with a non-nil
-// err allocates the entries. A call with a nil err does nothing.
+// Set makes err the entry of item i in a batch of n items. The first call with a non-nil err
+// allocates the entries. A nil err has no effect.
 func (e *BatchError) Set(i, n int, err error) {
 	if err == nil {
 		return

@@ -8,55 +8,57 @@ import (
 type Message struct {
 	Topic string
 
-	// ID is the ID of the event: any UTF-8 text of at most 512 bytes, control characters
-	// included. Several messages may have the same ID.
+	// ID is the ID of the event: any UTF-8 text of at most 512 bytes, including control
+	// characters. Several messages may have the same ID.
 	ID string
 
-	// Key is any UTF-8 text of at most 512 bytes. Messages of one key are kept in order. A
+	// Key is any UTF-8 text of at most 512 bytes. Messages with the same key are kept in order. A
 	// message with an empty Key has no key.
 	Key string
 
-	// Headers are a few small texts. Drivers keep names and values exactly. The bus sends at
-	// most 128 headers, of at most 48 KiB together. The names are HTTP tokens. The values are
-	// UTF-8 text without control characters. A driver may refuse others with [ErrRefused].
+	// Headers are a few small texts. Drivers keep names and values exactly as they are. The bus
+	// sends at most 128 headers, of at most 48 KiB together. Names are HTTP tokens, and values
+	// are UTF-8 text without control characters. A driver may refuse others with [ErrRefused].
 	Headers Headers
 	Payload []byte
 
-	// Position is the place of the message in its topic. Publish and Receive set it, to the
-	// same value in every group. Positions compare as strings: a message stored later in
-	// the same topic has a greater position. Groups and Readers see messages in this order,
-	// even while several callers publish: no message appears below one that was visible.
-	// In a topic that was deleted and made anew, each position is greater than all positions
+	// Position is where the message is in its topic. Publish and Receive set it, to the same
+	// value in every group. Positions compare as strings: a message stored later in the same
+	// topic has a greater position. Groups and Readers see messages in this order, even while
+	// several callers publish: no message appears below one that was visible before.
+	//
+	// In a topic that was deleted and created again, each position is greater than all positions
 	// of the deleted topic. Otherwise Attach and ResetGroup must refuse the old positions, see
 	// [StartAfter].
 	Position string
 
-	// AtPosition is the position at which the message is to be stored, if the backend states
-	// [Limits].Positions. If it is not greater than the position of each message that the topic
-	// has stored, or not a position of the backend, the error matches [ErrRefused], and the other messages are stored.
-	// The bus sends none to other backends. Empty: the backend chooses. It is not stored.
+	// AtPosition is the position at which to store the message, if the backend states
+	// [Limits].Positions; the bus sets it for no other backend. If it is not a position of the
+	// backend, or not greater than the position of each message that the topic has stored, the
+	// error matches [ErrRefused], and the other messages are stored. Empty: the backend chooses.
+	// AtPosition is not stored with the message.
 	AtPosition string
 
-	// Once asks the backend not to store a duplicate. The message is a duplicate if the
-	// topic stored another message with Once and the same ID within the last
-	// [Limits].OnceWindow, or the same OnceKey. The topic remembers the ID for all
-	// processes, even if that message is settled or removed. If such a message is no longer stored, a restart of the
-	// broker may forget its ID. A duplicate does not restart the window. Once has no effect
-	// if OnceWindow is zero.
+	// Once asks the backend not to store a duplicate. The message is a duplicate if the topic
+	// stored another message with Once and the same ID, or the same OnceKey, within the last
+	// [Limits].OnceWindow. The topic remembers the ID for all processes, even if the earlier
+	// message is settled or removed; if that message is no longer stored, a restart of the broker
+	// may forget its ID. A duplicate does not restart the window. Once has no effect if
+	// OnceWindow is zero.
 	Once bool
 
-	// OnceKey takes the place of ID for Once, unless it is empty: any UTF-8 text of at most
+	// OnceKey replaces ID for the purpose of Once, unless it is empty: any UTF-8 text of at most
 	// 512 bytes. It is not stored with the message.
 	OnceKey string
 
-	// Duplicate is set by Publish: true if the message is a duplicate, see Once, and false
-	// if it is stored. Position of a duplicate is the position of the earlier message, or
-	// empty if the backend does not know it.
+	// Duplicate is set by Publish: true if the message is a duplicate, see Once, and false if it
+	// is stored. The Position of a duplicate is that of the earlier message, or empty if the
+	// backend does not know it.
 	Duplicate bool
 }
 
-// Size is the number of bytes by which a message counts against limits: payload, ID, key,
-// and the names and values of headers.
+// Size returns the number of bytes by which a message counts toward limits: payload, ID, key, and
+// the names and values of headers.
 func (m *Message) Size() int {
 	return len(m.Payload) + len(m.ID) + len(m.Key) + m.Headers.Size()
 }
@@ -64,25 +66,25 @@ func (m *Message) Size() int {
 // Mark returns the text that Once remembers: OnceKey or, if that is empty, ID.
 func (m *Message) Mark() string { return cmp.Or(m.OnceKey, m.ID) }
 
-// A Delivery is one receipt of a message by one member of a group.
+// A Delivery is a message as one member of a group has received it.
 type Delivery struct {
 	Message
 
-	// Attempt is the number of deliveries of the message in this group, with this one, but
-	// without refunded deliveries (see [Delayed]). It is 0 if the backend does not count.
+	// Attempt is the number of times the message was delivered in this group, including this one
+	// but without refunded deliveries (see [Delayed]). It is 0 if the backend does not count.
 	Attempt int
 
-	// Redelivered reports whether the message was delivered in this group before, as far as
-	// the broker remembers. Unlike Attempt, it counts refunded deliveries too.
+	// Redelivered reports whether the message was delivered in this group before, as far as the
+	// broker remembers. Unlike Attempt, it includes refunded deliveries.
 	Redelivered bool
 
-	// Token is a value that the driver sets and the bus does not read. The bus returns it
-	// unchanged to Ack, Delay and Extend.
+	// Token is for the driver. The bus does not look at it, and passes it back unchanged to Ack,
+	// Delay and Extend.
 	Token any
 
-	// Err is set if the message cannot be handled. If the stored body is unreadable,
-	// Payload has the raw bytes. If the body is gone, Err matches [ErrGone]. In both cases
-	// Position, Attempt and Token are set, and other fields may be empty.
+	// Err is set if the message cannot be handled. If the stored body is unreadable, Payload has
+	// the raw bytes. If the body is gone, Err matches [ErrGone]. In both cases Position, Attempt
+	// and Token are set, and other fields may be empty.
 	Err error
 }
 
@@ -95,20 +97,20 @@ func Lend(ds []Delivery) []*Delivery {
 	return lent
 }
 
-// A Header is one name and its value.
+// A Header is a name and its value.
 type Header struct{ Name, Value string }
 
-// Headers are names and values. Names are unique and case-sensitive. Their order has no
-// meaning. The zero value is empty and ready to use.
+// Headers are names and values. Names are unique and case-sensitive. Their order has no meaning.
+// The zero value is empty and ready to use.
 type Headers []Header
 
-// Get returns the value of name, or "" if h does not contain name.
+// Get returns the value of name, or "" if there is none.
 func (h Headers) Get(name string) string {
 	v, _ := h.Lookup(name)
 	return v
 }
 
-// Lookup returns the value of name, and whether h contains name.
+// Lookup returns the value of name, and whether there is one.
 func (h Headers) Lookup(name string) (string, bool) {
 	for i := range h {
 		if h[i].Name == name {
@@ -118,7 +120,7 @@ func (h Headers) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Set sets the value of name, and replaces an earlier value.
+// Set sets the value of name, replacing any earlier value.
 func (h *Headers) Set(name, value string) {
 	for i := range *h {
 		if (*h)[i].Name == name {
@@ -129,7 +131,7 @@ func (h *Headers) Set(name, value string) {
 	*h = append(*h, Header{name, value})
 }
 
-// Del removes name and its value, if there is one.
+// Del removes name and its value, if present.
 func (h *Headers) Del(name string) {
 	for i := range *h {
 		if (*h)[i].Name == name {
@@ -139,7 +141,7 @@ func (h *Headers) Del(name string) {
 	}
 }
 
-// Size is the number of bytes of all names and values.
+// Size returns the total number of bytes of all names and values.
 func (h Headers) Size() int {
 	n := 0
 	for i := range h {
