@@ -17,15 +17,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A change is a command that changes a topic or a group. If events may be lost, it asks
-// first, or needs --yes.
+// A change is a command that changes a topic or a group. If events may be lost, it asks for confirmation on a terminal,
+// and needs --yes elsewhere.
 type change struct {
 	connection
 	yes    bool
 	asJSON *bool
 }
 
-// An outcome is the result of a change that a command prints.
+// An outcome is the printed result of a change.
 type outcome struct {
 	Topic  string           `json:"topic"`
 	Group  string           `json:"group,omitempty"`
@@ -34,8 +34,7 @@ type outcome struct {
 	From   string           `json:"from,omitempty"` // reset: the position of the first of Events
 }
 
-// command makes a command that calls do with a bus. Its arguments are a topic and, if names is
-// 2, a group of it.
+// command makes cmd call do with a bus. Its arguments are a topic and, if names is 2, one of the topic's groups.
 func (c *change) command(cmd *cobra.Command, names int, do func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error) *cobra.Command {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if names == 1 {
@@ -70,17 +69,16 @@ func (c *change) command(cmd *cobra.Command, names int, do func(ctx context.Cont
 	return cmd
 }
 
-// confirm returns nil if the user agrees to a change. It asks on a terminal. Otherwise
-// the flag --yes must be given.
+// confirm returns nil if the user agrees to a change. It asks on a terminal; elsewhere --yes must be given.
 func (c *change) confirm(cmd *cobra.Command, would string) error {
 	if c.yes {
 		return nil
 	}
 	in, ok := cmd.InOrStdin().(*os.File)
 	if info, err := in.Stat(); !ok || err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return fmt.Errorf("this would %s: give --yes", would)
+		return fmt.Errorf("this would %s: confirm with --yes", would)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "This would %s. Go on? [y/N] ", would)
+	fmt.Fprintf(cmd.ErrOrStderr(), "This would %s. Continue? [y/N] ", would)
 	answer, _ := bufio.NewReader(in).ReadString('\n')
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 		return errors.New("nothing was changed")
@@ -88,7 +86,7 @@ func (c *change) confirm(cmd *cobra.Command, would string) error {
 	return nil
 }
 
-// print prints an outcome.
+// print prints an outcome as JSON or as text.
 func (c *change) print(cmd *cobra.Command, o outcome, text string) error {
 	if *c.asJSON {
 		return writeJSON(cmd.OutOrStdout(), o)
@@ -102,7 +100,7 @@ func unsettled(ctx context.Context, b backend.Backend, topic, group string) grou
 	return groupstats.Count(operator.Unsettled(ctx, b, topic, group))
 }
 
-// eventsText writes a number of events, such as "12 events that billing has not settled".
+// eventsText returns a number of events as text, such as "12 events that billing has not settled".
 func eventsText(n groupstats.Count, which string) string {
 	if n == backend.Unknown {
 		return "an unknown number of events " + which
@@ -110,7 +108,7 @@ func eventsText(n groupstats.Count, which string) string {
 	return plural.Of(int64(n), "event") + " " + which
 }
 
-// userName returns the name of the present user of the system, or "".
+// userName returns the login name of the user who runs the command, or "".
 func userName() string {
 	u, err := user.Current()
 	if err != nil {
@@ -119,7 +117,7 @@ func userName() string {
 	return u.Username
 }
 
-// groupsText writes a number of groups.
+// groupsText returns a number of groups as text.
 func groupsText(n groupstats.Count) string {
 	if n == backend.Unknown {
 		return "an unknown number of groups"

@@ -14,7 +14,7 @@ import (
 func newConfig(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Check configuration files of programs, and describe their form",
+		Short: "Check configuration files of programs, and print their schema",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -22,13 +22,13 @@ func newConfig(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-const checkHelp = `Read a configuration file as a program would, and say in words what comes of it,
-defaults included, and of each subscription what it comes to at worst: how long an
-event is tried, and what may be held. No broker is needed.
+const checkHelp = `Read a configuration file the way a program would, and explain the result in words,
+defaults included. For each subscription it also says what that means in the worst
+case: how long an event is tried, and how much may be held. No broker is needed.
 
-The environment counts as it does for the program: ${VARIABLE} is filled in, and
-url_file is read. What is wrong is on standard error, each a line with its place,
-and the exit code is 1.`
+The environment counts as it does for the program: ${VARIABLE} is replaced, and
+url_file is read. Errors are on standard error, one per line with their position in the
+file, and the exit code is then 1.`
 
 func newConfigCheck(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return &cobra.Command{
@@ -63,7 +63,7 @@ func newConfigCheck(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	}
 }
 
-// badFile prints each error of a file on its own line, as compilers do. It returns their number.
+// badFile prints each error of a file on its own line, as compilers do, and returns an error with their number.
 func badFile(cmd *cobra.Command, err error, args []string) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

@@ -22,21 +22,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// urlVariable is the environment variable with the backend's URL. It is not the flag's
-// default, because --help would print it.
+// urlVariable is the environment variable with the backend's URL. The flag does not default to it, because --help would
+// then print the URL.
 const urlVariable = "EVENTBUS_URL"
 
-// A connection opens the backend of a command.
+// A connection opens the backend that a command works on, from the flags that all commands share.
 type connection struct {
 	drivers  []backend.Driver
 	url      string
 	fallback string // the URL to open if neither flag nor variable gives one; empty: an error
-	patience time.Duration
+	timeout  time.Duration
 }
 
 func (c *connection) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.url, "url", "", "`backend`, such as mem: (default: "+urlVariable+")")
-	cmd.Flags().DurationVar(&c.patience, "connect-timeout", 5*time.Second, "how long the backend may take to answer")
+	cmd.Flags().DurationVar(&c.timeout, "connect-timeout", 5*time.Second, "how long to wait for an answer of the backend")
 }
 
 // address returns the URL to open.
@@ -49,26 +49,25 @@ func (c *connection) address() (string, error) {
 	return "", errors.New("no backend: give --url or set " + urlVariable)
 }
 
-// isBroker reports whether the backend is a server or a file, so that the outcome of a call can be
-// unknown.
+// isBroker reports whether the backend is a server or a file, where the outcome of a call can be unknown.
 func (c *connection) isBroker() bool {
 	url, err := c.address()
 	return err == nil && !strings.HasPrefix(url, "mem:")
 }
 
-// forgets reports whether the backend is the memory of this process.
-func (c *connection) forgets() bool {
+// isMemory reports whether the backend is the memory of this process.
+func (c *connection) isMemory() bool {
 	url, err := c.address()
 	return err == nil && strings.HasPrefix(url, "mem:") && slices.ContainsFunc(c.drivers, func(d backend.Driver) bool { return d == inmemory.Driver{} })
 }
 
-// open returns a bus on a backend that has answered a ping, if it can be pinged.
+// open returns a bus whose backend has answered a ping, if the backend supports pings.
 func (c *connection) open(ctx context.Context, o eventbus.Options) (*eventbus.Bus, error) {
 	url, err := c.address()
 	if err != nil {
 		return nil, err
 	}
-	if c.patience <= 0 {
+	if c.timeout <= 0 {
 		return nil, errors.New("--connect-timeout must be positive")
 	}
 	var bus *eventbus.Bus
@@ -79,61 +78,61 @@ func (c *connection) open(ctx context.Context, o eventbus.Options) (*eventbus.Bu
 	if err != nil {
 		return nil, err
 	}
-	if err := c.answered(ctx, bus); err != nil {
+	if err := c.ping(ctx, bus); err != nil {
 		c.close(ctx, bus)
 		return nil, err
 	}
 	return bus, nil
 }
 
-// answered returns nil if the backend answers a ping, or cannot be pinged.
-func (c *connection) answered(ctx context.Context, bus *eventbus.Bus) error {
-	return c.bound(ctx, func(ctx context.Context) error { return tolerated(backend.Ping(ctx, bus.Backend())) })
+// ping returns nil if the backend answers a ping or does not support pings.
+func (c *connection) ping(ctx context.Context, bus *eventbus.Bus) error {
+	return c.bound(ctx, func(ctx context.Context) error { return ignoreUnsupported(backend.Ping(ctx, bus.Backend())) })
 }
 
-// tolerated returns nil if err says that the backend does not support the call, else err.
-func tolerated(err error) error {
+// ignoreUnsupported returns nil if err says that the backend does not support the call, and err otherwise.
+func ignoreUnsupported(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
 	return err
 }
 
-// bound calls f with a context that ends after c.patience. f asks the backend. If the time
-// has passed, the error is a *silenceError.
+// bound calls f, which asks the backend, with a context that ends after c.timeout. If the time runs out, the error is a
+// *timeoutError.
 func (c *connection) bound(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.patience, errPatience)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimedOut)
 	defer cancel()
 	err := f(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), errPatience) {
-		return &silenceError{after: c.patience, err: err}
+	if err != nil && errors.Is(context.Cause(ctx), errTimedOut) {
+		return &timeoutError{after: c.timeout, err: err}
 	}
 	return err
 }
 
-var errPatience = errors.New("no patience left")
+var errTimedOut = errors.New("the connect timeout is over")
 
-// A silenceError means that the backend did not answer in time.
-type silenceError struct {
+// A timeoutError means that the backend did not answer in time.
+type timeoutError struct {
 	after time.Duration
 	err   error
 }
 
-func (e *silenceError) Error() string {
+func (e *timeoutError) Error() string {
 	return fmt.Sprintf("the backend does not answer within %v: %v", e.after, e.err) // the driver may know why
 }
 
-func (e *silenceError) Unwrap() error { return e.err }
+func (e *timeoutError) Unwrap() error { return e.err }
 
 // close shuts down the bus that open returned, even after ctx has ended.
 func (c *connection) close(ctx context.Context, bus *eventbus.Bus) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 	defer cancel()
-	_ = bus.Shutdown(ctx) // its error does not matter, because no subscription and no Publish is left
+	_ = bus.Shutdown(ctx) // nothing is lost if it fails: no subscription and no Publish is left
 }
 
-// look opens the backend for a command that changes nothing, and calls f. All calls of f to
-// the backend share one timeout.
+// look opens the backend for a command that changes nothing, and calls f. All calls of f to the backend share one
+// timeout.
 func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Backend) error) error {
 	bus, err := c.open(cmd.Context(), eventbus.Options{Service: "eventbus", Observer: logProblems(cmd.ErrOrStderr())})
 	if err == nil {
@@ -146,8 +145,7 @@ func (c *connection) look(cmd *cobra.Command, f func(context.Context, backend.Ba
 	return nil
 }
 
-// logProblems returns an observer that logs occurrences, such as errors that no call
-// returns.
+// logProblems returns an observer that logs what no call returns as an error, such as a lost connection.
 func logProblems(w io.Writer) observer.Observer {
 	return observer.Slog(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
@@ -157,8 +155,7 @@ func drivers() []backend.Driver {
 	return []backend.Driver{inmemory.Driver{}, bolt.Driver{}, redisstream.Driver{}, nats.Driver{}}
 }
 
-// init silences go-redis, which would log each connection that fails. The commands report
-// the errors themselves.
+// init silences go-redis, which would log each connection that fails. The commands report these errors themselves.
 func init() { redis.SetLogger(silence{}) }
 
 type silence struct{}

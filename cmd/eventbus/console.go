@@ -19,14 +19,14 @@ import (
 	"github.com/seed41896749/eventbus/lifecycle"
 )
 
-const consoleHelp = `Serve the console: pages for a browser that show how the topics and groups are
-doing, the events of a topic, and the dead letters by class. The pages change nothing, unless
---allow-write is given: then visitors redrive, edit and discard dead letters, and
-pause, resume, reset and delete groups. Each change is a line on standard error.
+const consoleHelp = `Serve the console: pages for a browser that show how the topics and groups are doing,
+the events of a topic, and the dead letters by class. The pages change nothing unless
+you give --allow-write: then visitors can redrive, edit and discard dead letters, and
+pause, resume, reset and delete groups. Each change is logged on standard error.
 
-It listens on this machine only, unless --listen names another address. It asks for no
-password, so put a proxy with a sign-in in front of any other address, and give
-the name of that proxy with --host.`
+It listens on this machine only, unless you name another address with --listen. There
+is no password, so put a proxy with a sign-in in front of any other address, and give
+the proxy's name with --host.`
 
 // A consoleServer is the command "eventbus serve", with its flags.
 type consoleServer struct {
@@ -57,10 +57,10 @@ func newServe(drivers []backend.Driver) *cobra.Command {
 	s.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&s.listen, "listen", "127.0.0.1:8080", "`address` to listen on")
-	f.StringSliceVar(&s.hosts, "host", nil, "answer requests for this `name` only, besides the names of this machine if it listens there")
+	f.StringSliceVar(&s.hosts, "host", nil, "answer only requests for this host `name`, and for this machine's own names if it listens locally")
 	f.BoolVar(&s.write, "allow-write", false, "let every visitor change groups and dead letters")
-	f.BoolVar(&s.hide, "hide-payloads", false, "show no payload, and only those headers that say why an event is a dead letter")
-	f.StringVar(&s.traces, "trace-url", "", "link to the trace of an event at this `URL`, which has {trace_id} in place of the id (default: no link)")
+	f.BoolVar(&s.hide, "hide-payloads", false, "show no payloads, and no headers but those that say why an event is a dead letter")
+	f.StringVar(&s.traces, "trace-url", "", "link to the trace of an event at this `URL`, with {trace_id} in place of the id (default: no link)")
 	return cmd
 }
 
@@ -97,10 +97,9 @@ func (s *consoleServer) run(cmd *cobra.Command) error {
 	return serveUntil(ctx, l, console.Handler(bus.Backend(), o))
 }
 
-// announce writes the address of the console, and says which people can reach it, and can change
-// something there.
+// announce prints the address of the console, who can reach it, and who can change something there.
 func announce(w io.Writer, at net.Addr, local, write bool) {
-	text := "for everybody who reaches this address: there is no sign-in"
+	text := "for everybody who can reach this address: there is no sign-in"
 	if local {
 		text = "for this machine only"
 	}
@@ -109,7 +108,7 @@ func announce(w io.Writer, at net.Addr, local, write bool) {
 	case write && local:
 		fmt.Fprintln(w, "Every user of this machine can change groups and discard dead letters here.")
 	case write:
-		fmt.Fprintln(w, "Everybody who reaches this address can delete groups and discard dead letters.")
+		fmt.Fprintln(w, "Everybody who can reach this address can delete groups and discard dead letters.")
 	}
 }
 
@@ -142,12 +141,12 @@ func isLoopback(a net.Addr) bool {
 
 // hostOf returns the host of an address.
 func hostOf(address string) string {
-	host, _, _ := net.SplitHostPort(address) // the address was listened on
+	host, _, _ := net.SplitHostPort(address) // cannot fail: the address was listened on
 	return host
 }
 
-// hidePayload removes the payload of an event, and the headers that may have data of the program. A
-// lifecycle record has no payload of an event, and stays.
+// hidePayload removes the payload of an event and the headers that may contain data of the program. Lifecycle records
+// contain no payload of an event, so they stay.
 func hidePayload(topic string, e *eventbus.Event) {
 	if e.Type != lifecycle.Type || !strings.HasSuffix(topic, lifecycle.Topic("")) {
 		e.Payload = []byte("(hidden)")

@@ -117,7 +117,7 @@ func TestServe(t *testing.T) {
 
 // A real member of a topic with partitions, and its figures.
 func TestServePartitions(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		bus, err := eventbus.New(sharedBackend{b.b}, eventbus.Options{Service: "test", Observer: logProblems(io.Discard), Topics: map[string]eventbus.TopicOptions{"parts": {Partitions: 3}}})
 		require.NoError(t, err)
 		defer bus.Shutdown(t.Context())
@@ -268,9 +268,10 @@ func (v visitor) submit(client *http.Client, page, id string, more ...string) st
 // Each change of the console does the same on every backend.
 func TestServeChanges(t *testing.T) {
 	t.Run("bolt", func(t *testing.T) {
+		t.Parallel()
 		changesOfServe(t, &bench{t: t, b: openBackend(t, bolt.Driver{}, "bolt:"+filepath.ToSlash(filepath.Join(t.TempDir(), "shop.db")))})
 	})
-	onEach(t, changesOfServe)
+	onEachAtOnce(t, changesOfServe)
 }
 
 func changesOfServe(t *testing.T, b *bench) {
@@ -354,7 +355,7 @@ func dataOf(page, name string) string {
 
 // The console shows the scheduled and recurring events of each backend.
 func TestServeSchedule(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		var lines strings.Builder
 		for i := range 40 {
 			fmt.Fprintf(&lines, `{"id":"e-%d","type":"payment.due","key":"k-%d","data":{"n":%d}}`+"\n", i, i%3, i)

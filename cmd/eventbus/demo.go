@@ -18,28 +18,27 @@ import (
 
 const demoHelp = `Publish the events of a shop to three groups, and account for each of them.
 
-billing fails now and then, shipping too, and must keep the order of each
-customer's events all the same; audit acknowledges on receipt. What cannot be
-decoded or is refused ends as a dead letter. The account at the end is made from
-what was published, what the handlers saw and which dead letters could be read.
-The exit code is 1 if anything is lost, or out of order when it is handled for the
-first time. That something is handled twice is shown, and no error: the bus promises
-at least once.
+billing fails now and then, and so does shipping, which must keep the order of each
+customer's events all the same; audit acknowledges on receipt. Events that cannot be
+decoded or are refused end as dead letters. The count at the end compares what was
+published, what the handlers saw and which dead letters could be read. The exit code is
+1 if an event is lost, or out of order when it is handled for the first time. Events
+that are handled twice are shown but are no error: the bus promises at least once.
 
-On a broker each run has topics of its own, PREFIX.events and PREFIX.events.dlq,
-which are deleted at the end if the account is right. With --topic-prefix they have
-the names you give and stay; events of earlier runs in them are passed over.
+On a broker each run uses topics of its own, PREFIX.events and PREFIX.events.dlq, and
+deletes them at the end if the count is right. With --topic-prefix you choose the
+names, and the topics stay; events of earlier runs in them are ignored.
 
-The input has one JSON object a line:
+The input has one JSON object per line:
 
   {"id":"e-1","type":"order.placed","source":"shop","subject":"o-1","key":"c-1",
    "time":"2026-03-02T08:00:00Z","headers":{"region":"north"},"data":{"order":"o-1","cents":1290}}
 
-All fields may be missing; others are refused. Events of one key stay in order. The
-demo drops "ttl" and "retry", because an event that expires would count as lost.
-The input is read as fast as the slowest group handles it: beside what is on its
-way, at most 2,048 events or 32 MiB, it keeps some 30 bytes an event
-and 200 a key.`
+Every field is optional, and unknown fields are refused. Events with the same key stay
+in order. The demo drops "ttl" and "retry", because an event that expires would count
+as lost. It reads the input only as fast as the slowest group handles it. Besides
+events on their way, at most 2,048 or 32 MiB, it keeps about 30 bytes per event and 200
+per key.`
 
 func newDemo(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c := &connection{drivers: drivers, fallback: "mem:"}
@@ -56,15 +55,15 @@ func newDemo(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&d.input, "input", "", "NDJSON `file` with events, - for standard input (default 2,000 events of a shop)")
+	cmd.Flags().StringVar(&d.input, "input", "", "NDJSON `file` with events, or - for standard input (default: 2,000 events of a shop)")
 	c.addFlags(cmd)
 	cmd.Flags().Lookup("url").Usage = "`backend` (default: " + urlVariable + ", or else mem:)"
-	cmd.Flags().StringVar(&d.prefix, "topic-prefix", "", "`prefix` of the topics' names (default: a new one)")
+	cmd.Flags().StringVar(&d.prefix, "topic-prefix", "", "`prefix` for the names of the topics (default: a new one)")
 	metricsFlag(cmd, &d.metrics)
 	return cmd
 }
 
-// demoFlags are the flags of demo that connection does not have.
+// demoFlags are the flags that only demo has.
 type demoFlags struct{ input, prefix, metrics string }
 
 func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error {
@@ -120,13 +119,12 @@ func runDemo(cmd *cobra.Command, c *connection, f demoFlags, asJSON bool) error 
 	}
 	wrong := report.Err()
 	if wrong == nil && own {
-		wrong = deleteTopics(cmd.Context(), c, d.Topics()) // even if the account could not be printed
+		wrong = deleteTopics(cmd.Context(), c, d.Topics()) // even if the report could not be printed
 	}
 	return errors.Join(err, wrong)
 }
 
-// openDemo returns a bus with the options o. If the backend does not support o.Dedup, the
-// bus does not deduplicate.
+// openDemo returns a bus with the options o, but without deduplication if the backend does not support it.
 func openDemo(ctx context.Context, c *connection, o eventbus.Options) (*eventbus.Bus, error) {
 	bus, err := c.open(ctx, o)
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok && f.Field == "Options.Dedup" {
@@ -136,8 +134,7 @@ func openDemo(ctx context.Context, c *connection, o eventbus.Options) (*eventbus
 	return bus, err
 }
 
-// deleteTopics removes the demo's topics from a broker. It ignores a topic that cannot be
-// deleted.
+// deleteTopics removes the demo's topics from a broker, unless the backend cannot delete topics.
 func deleteTopics(ctx context.Context, c *connection, names []string) error {
 	bus, err := c.open(ctx, eventbus.Options{})
 	if err != nil {
@@ -150,8 +147,8 @@ func deleteTopics(ctx context.Context, c *connection, names []string) error {
 	}
 	for _, name := range names {
 		err := c.bound(ctx, func(ctx context.Context) error { return admin.DeleteTopic(ctx, name) })
-		if err != nil && !errors.Is(err, backend.ErrGone) && tolerated(err) != nil {
-			return fmt.Errorf("the account is right, but topic %s is still there: %w", name, err)
+		if err != nil && !errors.Is(err, backend.ErrGone) && ignoreUnsupported(err) != nil {
+			return fmt.Errorf("the count is right, but topic %s is still there: %w", name, err)
 		}
 	}
 	return nil

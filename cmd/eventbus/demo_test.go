@@ -50,9 +50,9 @@ func TestDemoReadsStandardInput(t *testing.T) {
 	require.Contains(t, out.String(), "1 event from standard input")
 }
 
-// The demo keeps no events: 96 MiB of input pass through a much smaller heap.
+// The demo keeps no events: 48 MiB of input pass through a much smaller heap.
 func TestDemoDoesNotHoldItsInput(t *testing.T) {
-	const events, size = 24 << 10, 4 << 10
+	const events, size = 12 << 10, 4 << 10
 	from, to := io.Pipe()
 	go func() {
 		pad := strings.Repeat("x", size)
@@ -94,7 +94,7 @@ func sampleHeap(most *uint64) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// The demo deletes its topics if the account is right, even if it cannot be printed.
+// The demo deletes its topics if the count is right, even if it cannot be printed.
 func TestDemoLeavesNoTopicsBehindAClosedPipe(t *testing.T) {
 	b := newBench(t)
 	from, to := io.Pipe()
@@ -140,12 +140,12 @@ func TestReadmeShowsTheAccount(t *testing.T) {
 
 // The demo can run repeatedly on a broker that keeps all events.
 func TestDemoOnBrokers(t *testing.T) {
-	onBrokers(t, func(t *testing.T, _ broker) {
+	onBrokers(t, func(t *testing.T, s station) {
 		for _, args := range [][]string{{}, {}, {"--topic-prefix", "shop"}, {"--topic-prefix", "shop"}} {
-			r := runOnReal(t, "", append([]string{"demo"}, args...)...)
+			r := s.run("", append([]string{"demo"}, args...)...)
 			require.Zero(t, r.code, r.stdout+r.stderr)
 			require.Contains(t, r.stdout, "\nlost 0, out of order 0, duplicated ")
 		}
-		require.NotContains(t, runOnReal(t, "", "topics").stdout, "demo-", "it leaves nothing behind")
+		require.NotContains(t, s.run("", "topics").stdout, "demo-", "it leaves nothing behind")
 	})
 }

@@ -31,6 +31,7 @@ import (
 // left of them. EVENTBUS_INSTANCES is how many live at the same time (8), and
 // EVENTBUS_INSTANCES_SECONDS for how long instances come and go (12).
 func TestDemoInstances(t *testing.T) {
+	t.Parallel()
 	n, seconds := 8, 12
 	for name, value := range map[string]*int{"EVENTBUS_INSTANCES": &n, "EVENTBUS_INSTANCES_SECONDS": &seconds} {
 		if v := os.Getenv(name); v != "" {
@@ -41,6 +42,9 @@ func TestDemoInstances(t *testing.T) {
 	}
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
+			if seconds <= 12 {
+				t.Parallel()
+			}
 			demoInstances(t, k, n, time.Duration(seconds)*time.Second)
 		})
 	}

@@ -42,7 +42,10 @@ func TestDemoKill(t *testing.T) {
 	only, ran := os.Getenv("EVENTBUS_DEMO_BROKER"), 0
 	for _, k := range kinds {
 		if only == k.name || only == "" {
-			t.Run(k.name, func(t *testing.T) { demoKill(t, k) })
+			t.Run(k.name, func(t *testing.T) {
+				t.Parallel()
+				demoKill(t, k)
+			})
 			ran++
 		}
 	}
@@ -53,7 +56,7 @@ func TestDemoKill(t *testing.T) {
 func demoDays(t *testing.T) int {
 	v := os.Getenv("EVENTBUS_DEMO_DAYS")
 	if v == "" {
-		return 4
+		return 2
 	}
 	n, err := strconv.Atoi(v)
 	require.NoError(t, err)

@@ -24,6 +24,7 @@ import (
 // the other, and others take their places. No event is published early, lost or published
 // twice. EVENTBUS_SCHEDULE_EVENTS is the number of events (1,000), one second for each 333.
 func TestDemoSchedule(t *testing.T) {
+	t.Parallel()
 	n := 1000
 	if v := os.Getenv("EVENTBUS_SCHEDULE_EVENTS"); v != "" {
 		var err error

@@ -24,8 +24,8 @@ import (
 
 const dlqHelp = `Look at dead letters, and settle them: send their events again, or discard them.
 
-TOPIC is the dead-letter topic, usually the name of a topic and .dlq. Flags choose
-letters by the group that failed, the reason, the class of the error, and the event.`
+TOPIC is the dead-letter topic, usually a topic's name with .dlq at the end. Flags select
+dead letters by the group that failed, the reason, the error class and the event.`
 
 // A dlq has the flags that the commands on dead letters share.
 type dlq struct {
@@ -65,14 +65,14 @@ func (q *dlq) command(cmd *cobra.Command, do func(ctx context.Context, cmd *cobr
 	}
 	q.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&q.filter.Group, "group", "", "only letters of the `group` that failed")
-	f.StringVar(&q.filter.Topic, "of", "", "only letters of events of this `topic`")
-	f.StringVar(&q.filter.Reason, "reason", "", "only letters with this `reason`, such as exhausted")
-	f.StringVar(&q.filter.ErrorClass, "error-class", "", "only letters with this `class` of error")
-	f.StringVar(&q.filter.Type, "type", "", "only letters of events of this `type`")
-	f.StringVar(&q.filter.Key, "key", "", "only letters of events with this `key`")
-	f.StringVar(&q.filter.ID, "id", "", "only letters of the event with this `id`")
-	f.DurationVar(&q.older, "older-than", 0, "only letters whose last attempt is so long ago")
+	f.StringVar(&q.filter.Group, "group", "", "only dead letters of the `group` that failed")
+	f.StringVar(&q.filter.Topic, "of", "", "only dead letters of events of this `topic`")
+	f.StringVar(&q.filter.Reason, "reason", "", "only dead letters with this `reason`, such as exhausted")
+	f.StringVar(&q.filter.ErrorClass, "error-class", "", "only dead letters with this error `class`")
+	f.StringVar(&q.filter.Type, "type", "", "only dead letters of events of this `type`")
+	f.StringVar(&q.filter.Key, "key", "", "only dead letters of events with this `key`")
+	f.StringVar(&q.filter.ID, "id", "", "only dead letters of the event with this `id`")
+	f.DurationVar(&q.older, "older-than", 0, "only dead letters whose last attempt is at least this long ago")
 	return cmd
 }
 
@@ -85,7 +85,7 @@ func (q *dlq) prepare(cmd *cobra.Command) (*eventbus.Bus, error) {
 		return nil, err
 	}
 	if r := q.filter.Reason; r != "" && !slices.Contains(reasons, r) {
-		return nil, fmt.Errorf("--reason %q is unknown%s", r, cmp.Or(nearest.Hint("%s", r, reasons), "; known: "+strings.Join(reasons, ", ")+"; --error-class selects by the class of the error"))
+		return nil, fmt.Errorf("--reason %q is unknown%s", r, cmp.Or(nearest.Hint("%s", r, reasons), "; known: "+strings.Join(reasons, ", ")+"; --error-class selects by error class"))
 	}
 	if q.older > 0 {
 		q.filter.Before = time.Now().Add(-q.older)
@@ -118,7 +118,7 @@ func (q *dlq) run(cmd *cobra.Command, topic string, do func(context.Context, *co
 	return do(ctx, cmd, t)
 }
 
-// narrow reports whether at least one flag limits the command to some letters.
+// narrow reports whether at least one flag narrows the selection.
 func (q *dlq) narrow() bool {
 	f := q.filter
 	return f.Group+f.Topic+f.Reason+f.ErrorClass+f.Type+f.Key+f.ID != "" || q.older > 0
@@ -126,7 +126,7 @@ func (q *dlq) narrow() bool {
 
 func newDLQShow(q *dlq) *cobra.Command {
 	cmd := &cobra.Command{Use: "show TOPIC", Short: "Show dead letters, with the error and the event", Example: "  eventbus dlq show orders.dlq --group billing --limit 10"}
-	cmd.Flags().IntVar(&q.limit, "limit", 20, "show at most so many; 0: all")
+	cmd.Flags().IntVar(&q.limit, "limit", 20, "show at most this many; 0: all")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
 		return q.each(ctx, cmd, t, func(l *deadletter.Letter) error {
 			if *q.asJSON {
@@ -148,9 +148,9 @@ func newDLQShow(q *dlq) *cobra.Command {
 func newDLQExport(q *dlq) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export TOPIC", Short: "Write dead letters as lines of JSON", Example: "  eventbus dlq export orders.dlq >letters.ndjson",
-		Long: "Write dead letters as lines of JSON. A line is the event as it was published, without\nits TTL, in the form that pub reads, and \"dead\", which says why.",
+		Long: "Write dead letters as lines of JSON. A line is the event as it was published, without\nits TTL, in the form that pub reads, with \"dead\", which says why it failed.",
 	}
-	cmd.Flags().IntVar(&q.limit, "limit", 0, "write at most so many (default: all)")
+	cmd.Flags().IntVar(&q.limit, "limit", 0, "write at most this many (default: all)")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
 		return q.each(ctx, cmd, t, func(l *deadletter.Letter) error { return q.writeLine(cmd, l) })
 	})
@@ -158,8 +158,7 @@ func newDLQExport(q *dlq) *cobra.Command {
 
 const noMatch = "no dead letter matches"
 
-// each calls do for the letters that the flags choose. If there are none, it says so on
-// standard error.
+// each calls do for the dead letters that the flags select. If there are none, it says so on standard error.
 func (q *dlq) each(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic, do func(*deadletter.Letter) error) error {
 	n := 0
 	for l, err := range t.All(ctx, q.filter) {
@@ -184,13 +183,13 @@ func (q *dlq) writeLine(cmd *cobra.Command, l *deadletter.Letter) error {
 	return err
 }
 
-const redriveHelp = `Send the events of dead letters again, each to the group that could not handle it
-and to no other. An event has its first id and headers, and new attempts. Its letter
-is gone when it is stored.
+const redriveHelp = `Send the events of dead letters again, each to the group that could not handle it and
+to no other. An event keeps its id and headers and starts with fresh attempts. Its dead
+letter is removed once the event is stored.
 
-It may be interrupted or killed at any moment and run again: no event is lost, and
-none is stored twice while the backend remembers its id. Without flags it redrives
-all letters, except for events that were redriven --max-redrives times before.`
+You can interrupt or kill it at any moment and run it again: no event is lost, and none
+is stored twice while the backend remembers its id. Without flags it redrives all dead
+letters, except for events that were already redriven --max-redrives times.`
 
 func newDLQRedrive(q *dlq) *cobra.Command {
 	var r deadletter.Redrive
@@ -200,15 +199,15 @@ func newDLQRedrive(q *dlq) *cobra.Command {
 		Example: "  eventbus dlq redrive orders.dlq --group billing --error-class timeout --rate 50\n  eventbus dlq redrive orders.dlq --id e-1 --data fixed.json",
 	}
 	f := cmd.Flags()
-	f.IntVar(&q.limit, "limit", 0, "redrive at most so many (default: all)")
-	f.Float64Var(&r.Rate, "rate", 0, "redrive so many a second (default: no bound)")
-	f.IntVar(&r.MaxRedrives, "max-redrives", 3, "leave events that were redriven so often; -1: none")
-	f.BoolVar(&r.DryRun, "dry-run", false, "count, and change nothing")
-	f.StringVar(&data, "data", "", "give the event of --id the payload in this `file`")
+	f.IntVar(&q.limit, "limit", 0, "redrive at most this many (default: all)")
+	f.Float64Var(&r.Rate, "rate", 0, "redrive this many per second (default: no limit)")
+	f.IntVar(&r.MaxRedrives, "max-redrives", 3, "leave events that were redriven this often; -1: no limit")
+	f.BoolVar(&r.DryRun, "dry-run", false, "count, but change nothing")
+	f.StringVar(&data, "data", "", "replace the payload of the --id event by the content of this `file`")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
 		switch {
 		case r.MaxRedrives == 0:
-			return errors.New("--max-redrives is 0; -1 means no bound")
+			return errors.New("--max-redrives is 0; -1 means no limit")
 		case !(r.Rate >= 0): // negative or not a number
 			return errors.New("--rate must not be negative")
 		}
@@ -227,12 +226,12 @@ func newDLQRedrive(q *dlq) *cobra.Command {
 		}
 		r.Filter, r.Limit = q.filter, q.limit
 		report, err := t.Redrive(ctx, r)
-		return errors.Join(err, q.account(cmd, r, report))
+		return errors.Join(err, q.printReport(cmd, r, report))
 	})
 }
 
-// account prints the report of a redrive.
-func (q *dlq) account(cmd *cobra.Command, r deadletter.Redrive, report deadletter.Report) error {
+// printReport prints the report of a redrive.
+func (q *dlq) printReport(cmd *cobra.Command, r deadletter.Redrive, report deadletter.Report) error {
 	if *q.asJSON {
 		return errors.Join(report.Err, writeJSON(cmd.OutOrStdout(), report))
 	}
@@ -247,7 +246,7 @@ func (q *dlq) account(cmd *cobra.Command, r deadletter.Redrive, report deadlette
 	return report.Err
 }
 
-// count prints the number of letters that a command has removed; done is its word for that.
+// count prints how many dead letters a command has removed; done is its word for that.
 func (q *dlq) count(cmd *cobra.Command, done string, n int) error {
 	if *q.asJSON {
 		return writeJSON(cmd.OutOrStdout(), map[string]int{done: n})
@@ -262,27 +261,27 @@ func (q *dlq) count(cmd *cobra.Command, done string, n int) error {
 func newDLQDiscard(q *dlq) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{Use: "discard TOPIC", Short: "Remove dead letters for good", Example: "  eventbus dlq discard orders.dlq --reason unreadable"}
-	cmd.Flags().BoolVar(&all, "all", false, "discard every letter")
+	cmd.Flags().BoolVar(&all, "all", false, "discard every dead letter")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
 		if !all && !q.narrow() {
-			return errors.New("choose letters by a flag, or give --all")
+			return errors.New("select dead letters with a flag, or give --all")
 		}
 		n, err := t.Discard(ctx, q.filter)
 		return errors.Join(err, q.count(cmd, "discarded", n))
 	})
 }
 
-const purgeHelp = `Remove the dead letters that are outside one of the bounds. Letters that
-the other flags do not choose stay, and count for no bound.`
+const purgeHelp = `Remove the dead letters that are outside one of the bounds. Those that the other
+flags do not select stay, and do not count towards the bounds.`
 
 func newDLQPurge(q *dlq) *cobra.Command {
 	var b deadletter.Bounds
 	cmd := &cobra.Command{
-		Use: "purge TOPIC", Short: "Bound a dead-letter topic: remove its oldest letters", Long: purgeHelp,
+		Use: "purge TOPIC", Short: "Bound a dead-letter topic by removing its oldest dead letters", Long: purgeHelp,
 		Example: "  eventbus dlq purge orders.dlq --keep 10000 --keep-bytes 1GiB --older-than 720h",
 	}
-	cmd.Flags().IntVar(&b.Letters, "keep", 0, "keep at most so many letters")
-	cmd.Flags().Func("keep-bytes", "keep letters of at most this `size` in all", func(s string) (err error) {
+	cmd.Flags().IntVar(&b.Letters, "keep", 0, "keep at most this many dead letters")
+	cmd.Flags().Func("keep-bytes", "keep dead letters of at most this total `size`", func(s string) (err error) {
 		b.Bytes, err = bytesize.Parse(s)
 		return err
 	})
@@ -290,23 +289,23 @@ func newDLQPurge(q *dlq) *cobra.Command {
 		b.Age, q.filter.Before = q.older, time.Time{}
 		switch {
 		case cmd.Flags().Changed("keep") && b.Letters < 1:
-			return errors.New("--keep is less than 1; discard --all removes every letter")
+			return errors.New("--keep is less than 1; discard --all removes every dead letter")
 		case cmd.Flags().Changed("keep-bytes") && b.Bytes < 1:
-			return errors.New("--keep-bytes is less than 1B; discard --all removes every letter")
+			return errors.New("--keep-bytes is less than 1B; discard --all removes every dead letter")
 		case b == (deadletter.Bounds{}):
 			return errors.New("give --keep, --keep-bytes or --older-than")
 		}
 		n, err := t.Trim(ctx, q.filter, b)
 		return errors.Join(err, q.count(cmd, "purged", n))
 	})
-	cmd.Flags().Lookup("older-than").Usage = "remove letters whose last attempt is so long ago"
+	cmd.Flags().Lookup("older-than").Usage = "remove dead letters whose last attempt is at least this long ago"
 	return cmd
 }
 
 func newDLQList(q *dlq) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls [TOPIC]", Short: "Count dead letters by class", Example: "  eventbus dlq ls orders.dlq",
-		Long: "Count dead letters by class. Without TOPIC it counts the letters of all dead-letter topics.",
+		Long: "Count dead letters by class. Without TOPIC it covers all dead-letter topics.",
 	}
 	q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
 		classes, err := t.Classes(ctx, q.filter)
@@ -329,7 +328,7 @@ func newDLQList(q *dlq) *cobra.Command {
 	return cmd
 }
 
-// listAll counts the letters of all dead-letter topics.
+// listAll counts the dead letters of all dead-letter topics.
 func (q *dlq) listAll(cmd *cobra.Command) error {
 	ctx := cmd.Context()
 	bus, err := q.prepare(cmd)
@@ -370,7 +369,7 @@ func (q *dlq) writeClasses(cmd *cobra.Command, classes []deadletter.Class) error
 	})
 }
 
-// requireLetters returns an error if topic exists, and its first event is no dead letter.
+// requireLetters returns an error if the first event of topic is not a dead letter.
 func requireLetters(ctx context.Context, b backend.Backend, topic string) error {
 	all, err := operator.Topics(ctx, b)
 	if err != nil {
@@ -378,9 +377,9 @@ func requireLetters(ctx context.Context, b backend.Backend, topic string) error 
 	}
 	reader, ok := backend.As[backend.Reader](b)
 	if !ok {
-		return nil // the command needs a Reader, and says so
+		return nil // the command needs a Reader itself, and says so
 	}
-	first, _ := reader.Read(ctx, topic, "", 1) // the command meets the same error
+	first, _ := reader.Read(ctx, topic, "", 1) // the command will run into the same error
 	if len(first) == 0 {
 		return nil
 	}
@@ -392,7 +391,7 @@ func requireLetters(ctx context.Context, b backend.Backend, topic string) error 
 	if slices.Contains(all, topic+".dlq") {
 		hint = "; did you mean " + topic + ".dlq?"
 	}
-	return fmt.Errorf("%s is no dead-letter topic: its first event is no dead letter%s", topic, hint)
+	return fmt.Errorf("%s is not a dead-letter topic: its first event is not a dead letter%s", topic, hint)
 }
 
 // requireGroup returns an error if t has dead letters, but neither they nor the topics of

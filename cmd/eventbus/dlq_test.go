@@ -53,13 +53,13 @@ func TestDLQ(t *testing.T) {
 		require.JSONEq(t, `{"n":1}`, string(export.events(t)[0].Data))
 
 		require.Equal(t, "would be redriven: 5, left: redriven too often 0, without their group 0, refused 0\n", b.ok("", "dlq", "redrive", "orders.dlq", "--dry-run").stdout)
-		mended := filepath.Join(t.TempDir(), "mended.json")
-		require.NoError(t, os.WriteFile(mended, []byte(`{"n":200}`), 0o600))
-		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--id", "e-2", "--data", mended).stdout, "redriven 1,")
+		fixed := filepath.Join(t.TempDir(), "fixed.json")
+		require.NoError(t, os.WriteFile(fixed, []byte(`{"n":200}`), 0o600))
+		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--id", "e-2", "--data", fixed).stdout, "redriven 1,")
 		require.Contains(t, b.ok("", "dlq", "redrive", "orders.dlq", "--limit", "1").stdout, "redriven 1,")
 		require.Contains(t, b.run("", "dlq", "redrive", "orders.dlq", "--group", "biling").stderr, `no dead letter is of the group "biling"; did you mean billing?`)
 		require.Contains(t, b.run("", "dlq", "ls", "order.dlq").stderr, `there is no topic "order.dlq"; did you mean orders.dlq?`)
-		require.Contains(t, b.run("", "dlq", "ls", "orders").stderr, "orders is no dead-letter topic: its first event is no dead letter; did you mean orders.dlq?")
+		require.Contains(t, b.run("", "dlq", "ls", "orders").stderr, "orders is not a dead-letter topic: its first event is not a dead letter; did you mean orders.dlq?")
 		require.Equal(t, b.ok("", "dlq", "ls", "orders.dlq").stdout, b.ok("", "dlq", "ls").stdout, "all dead-letter topics")
 		got := b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "100ms").events(t)
 		require.Len(t, got, 2)
@@ -75,19 +75,19 @@ func TestDLQ(t *testing.T) {
 		require.Len(t, left, 1)
 		require.Equal(t, "e-5", left[0].ID)
 		for want, args := range map[string][]string{
-			"choose letters by a flag": {"discard", "orders.dlq"},
-			"give --keep":              {"purge", "orders.dlq"},
-			"--keep is less than 1":    {"purge", "orders.dlq", "--keep", "0", "--older-than", "1h"},
-			"not a size":               {"purge", "orders.dlq", "--keep-bytes", "1"},
-			"--keep-bytes is less":     {"purge", "orders.dlq", "--keep-bytes", "0B", "--keep", "5"},
-			"did you mean exhausted?":  {"discard", "orders.dlq", "--reason", "exhaustd"},
+			"select dead letters with a flag": {"discard", "orders.dlq"},
+			"give --keep":                     {"purge", "orders.dlq"},
+			"--keep is less than 1":           {"purge", "orders.dlq", "--keep", "0", "--older-than", "1h"},
+			"not a size":                      {"purge", "orders.dlq", "--keep-bytes", "1"},
+			"--keep-bytes is less":            {"purge", "orders.dlq", "--keep-bytes", "0B", "--keep", "5"},
+			"did you mean exhausted?":         {"discard", "orders.dlq", "--reason", "exhaustd"},
 			"; --error-class selects by the class of the error": {"redrive", "orders.dlq", "--reason", "unknown-type"},
 			"--id is empty":          {"discard", "orders.dlq", "--group", "billing", "--id", ""},
 			"--error-class is empty": {"redrive", "orders.dlq", "--error-class", ""},
 			"--rate must not be":     {"redrive", "orders.dlq", "--rate", "-5"},
 			"--max-redrives is 0":    {"redrive", "orders.dlq", "--max-redrives", "0"},
 			"open :":                 {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
-			"--data needs --id":      {"redrive", "orders.dlq", "--data", mended},
+			"--data needs --id":      {"redrive", "orders.dlq", "--data", fixed},
 			"must not be negative":   {"redrive", "orders.dlq", "--limit", "-1"},
 			"needs a topic":          {"show"},
 		} {
@@ -129,7 +129,7 @@ var letterErrors = []struct {
 // A till is a group of two members, and another group, of the topic orders.
 type till struct {
 	mu      sync.Mutex
-	mended  bool
+	fixed   bool
 	charged map[string]int // by ID
 	audited int
 }
@@ -137,7 +137,7 @@ type till struct {
 func (s *till) charge(_ context.Context, d *eventbus.Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.mended {
+	if !s.fixed {
 		n, _ := strconv.Atoi(d.ID)
 		return eventbus.Permanent(letterErrors[n%len(letterErrors)].err)
 	}
@@ -161,12 +161,13 @@ func (s *till) count() (charged, audited int) {
 // A redrive of 250 of 1,000 letters is killed twice. Each event comes once to the group that
 // failed, and to no other.
 func TestRedriveIsKilled(t *testing.T) {
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			server := k.start(t)
-			t.Setenv(urlVariable, server.URL())
+			t.Parallel()
+			at := station{k.start(t), t}
 			s := &till{charged: map[string]int{}}
-			bus := eventbustest.On(t, openBackend(t, k.driver, server.URL()), eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
+			bus := eventbustest.On(t, openBackend(t, k.driver, at.URL()), eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
 			for range 2 {
 				_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "billing", Concurrency: 4}, s.charge)
 				require.NoError(t, err)
@@ -178,29 +179,29 @@ func TestRedriveIsKilled(t *testing.T) {
 				es[i] = &eventbus.Event{ID: strconv.Itoa(i)}
 			}
 			require.NoError(t, bus.Publish(t.Context(), "orders", es...))
-			await(t, "four classes of 250", func() bool { return listed(t) == "250 250 250 250 " })
+			await(t, "four classes of 250", func() bool { return listed(t, at) == "250 250 250 250 " })
 			s.mu.Lock()
-			s.mended = true
+			s.fixed = true
 			s.mu.Unlock()
 
 			redrive := []string{"dlq", "redrive", "orders.dlq", "--error-class", letterErrors[1].class, "--rate", "100"}
 			for _, atLeast := range []int{1, 101} {
-				cmd := process(t, redrive...)
+				cmd := at.process(redrive...)
 				require.NoError(t, cmd.Start())
 				await(t, "some are redriven", func() bool { n, _ := s.count(); return n >= atLeast })
 				require.NoError(t, cmd.Process.Kill())
 				require.Error(t, cmd.Wait(), "it ended before it was killed")
 			}
-			out, err := process(t, redrive...).Output()
+			out, err := at.process(redrive...).Output()
 			require.NoError(t, err)
 			t.Logf("the last redrive: %s", bytes.TrimSpace(out))
 
 			await(t, "250 are charged", func() bool { n, _ := s.count(); return n == 250 })
-			require.Equal(t, "250 250 250 ", listed(t))
+			require.Equal(t, "250 250 250 ", listed(t, at))
 			require.NoError(t, bus.Shutdown(t.Context()), "all is settled")
 			for id, n := range s.charged {
-				at, _ := strconv.Atoi(id)
-				require.Equal(t, 1, at%4, "event %s was not to be redriven", id)
+				number, _ := strconv.Atoi(id)
+				require.Equal(t, 1, number%4, "event %s was not to be redriven", id)
 				require.Equal(t, 1, n, "event %s", id)
 			}
 			_, audited := s.count()
@@ -210,9 +211,9 @@ func TestRedriveIsKilled(t *testing.T) {
 }
 
 // listed returns how many letters there are of each class.
-func listed(t *testing.T) (counts string) {
+func listed(t *testing.T, at station) (counts string) {
 	var classes []deadletter.Class
-	out, err := process(t, "dlq", "ls", "orders.dlq", "--json").Output()
+	out, err := at.process("dlq", "ls", "orders.dlq", "--json").Output()
 	if err != nil {
 		return "" // there is no letter yet
 	}

@@ -20,13 +20,14 @@ import (
 	"github.com/seed41896749/eventbus/config"
 )
 
-const doctorHelp = `Look for dangers to events, and say of each what is wrong and what to do: unsafe settings
-of the broker, groups in trouble, groups and topics that nobody needs, dead letters, and
-clocks that differ. The command only reads. docs/doctor.md lists the codes of findings.
+const doctorHelp = `Look for anything that puts events at risk, and say what is wrong and what to do about
+it: unsafe broker settings, groups in trouble, groups and topics that nobody needs, dead
+letters, and clocks that differ. The command changes nothing. docs/doctor.md lists the
+codes of the findings.
 
-The exit code is for monitoring, with the meanings that Nagios gives it:
+The exit code is meant for monitoring and follows the convention of Nagios:
 
-  0  nothing was found, or only notes
+  0  no findings, or only notes
   1  there are warnings
   2  there are errors
   3  the command could not look
@@ -83,12 +84,12 @@ func newDoctor(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return blind(err) })
 	d.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&d.file, "config", "", "`file` of a program: look at its backend, and whether its groups exist")
+	f.StringVar(&d.file, "config", "", "configuration `file` of a program: look at its backend, and check that its groups exist")
 	f.StringArrayVar(&d.ignore, "ignore", nil, "leave out a `finding`: CODE, CODE:TOPIC or CODE:TOPIC/GROUP")
-	f.DurationVar(&d.o.For, "for", 3*time.Second, "how long to look; whether a group is stuck shows after a minute")
-	f.DurationVar(&d.o.Late, "late", 5*time.Minute, "the `age` from which the oldest event of a group is late")
-	f.DurationVar(&d.o.Old, "old", 24*time.Hour, "the `age` from which dead letters, pauses and events of groups without members are old")
-	f.IntVar(&d.o.Letters, "letters", 100, "so many dead letters in a topic are too many")
+	f.DurationVar(&d.o.For, "for", 3*time.Second, "how long to look; it takes a minute to see that a group is stuck")
+	f.DurationVar(&d.o.Late, "late", 5*time.Minute, "the `age` at which the oldest event of a group is late")
+	f.DurationVar(&d.o.Old, "old", 24*time.Hour, "the `age` at which dead letters, pauses and events of groups without members are old")
+	f.IntVar(&d.o.Letters, "letters", 100, "how many dead letters in a topic are too many")
 	return cmd
 }
 
@@ -97,7 +98,7 @@ func (d *doctor) parse(cmd *cobra.Command) error {
 	for _, age := range []struct {
 		flag string
 		d    time.Duration
-	}{{"for", d.o.For}, {"late", d.o.Late}, {"old", d.o.Old}, {"connect-timeout", d.patience}} {
+	}{{"for", d.o.For}, {"late", d.o.Late}, {"old", d.o.Old}, {"connect-timeout", d.timeout}} {
 		if age.d <= 0 {
 			return fmt.Errorf("--%s must be positive", age.flag)
 		}
@@ -113,7 +114,7 @@ func (d *doctor) parse(cmd *cobra.Command) error {
 	return filled(cmd, "config")
 }
 
-// examine looks at the backend. A broker that the driver refuses because of a finding is a report with this finding.
+// examine looks at the backend. If the driver refuses the broker because of a finding, the report has that finding.
 func (d *doctor) examine(cmd *cobra.Command) (*diagnosis, error) {
 	if err := d.parse(cmd); err != nil {
 		return nil, err
@@ -135,8 +136,8 @@ func (d *doctor) examine(cmd *cobra.Command) (*diagnosis, error) {
 	return newDiagnosis(r, d.ignore, time.Since(began)), nil
 }
 
-// openBus opens the backend of the flags, or of the file. From the file it also takes the groups that must exist, and
-// returns in words the ones that it cannot name.
+// openBus opens the backend of the flags or of the file. From the file it also takes the groups that must exist; unseen
+// says in words which of them it cannot name.
 func (d *doctor) openBus(cmd *cobra.Command) (bus *eventbus.Bus, unseen []string, err error) {
 	ctx := cmd.Context()
 	if d.file == "" {
@@ -168,7 +169,7 @@ func (d *doctor) openBus(cmd *cobra.Command) (bus *eventbus.Bus, unseen []string
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := d.answered(ctx, bus); err != nil {
+	if err := d.ping(ctx, bus); err != nil {
 		d.close(ctx, bus)
 		return nil, nil, err
 	}
@@ -195,10 +196,10 @@ type findingLine struct {
 
 // A summaryLine is the last line of doctor --json.
 type summaryLine struct {
-	Summary summaryFigures `json:"summary"`
+	Summary summaryNumbers `json:"summary"`
 }
 
-type summaryFigures struct {
+type summaryNumbers struct {
 	Errors      int      `json:"errors"`
 	Warnings    int      `json:"warnings"`
 	Notes       int      `json:"notes"`
@@ -212,7 +213,7 @@ type summaryFigures struct {
 func newDiagnosis(r *checkup.Report, ignore []string, took time.Duration) *diagnosis {
 	d := &diagnosis{}
 	s := &d.summary.Summary
-	*s = summaryFigures{Topics: r.Topics, Groups: r.Groups, Seconds: took.Seconds(), NotLookedAt: append([]string{}, r.Unseen...)}
+	*s = summaryNumbers{Topics: r.Topics, Groups: r.Groups, Seconds: took.Seconds(), NotLookedAt: append([]string{}, r.Unseen...)}
 	for _, f := range r.Findings {
 		place := f.Code + ":" + f.Topic
 		if slices.ContainsFunc(ignore, func(i string) bool { return i == f.Code || i == place || i == place+"/"+f.Group }) {
@@ -232,8 +233,8 @@ func newDiagnosis(r *checkup.Report, ignore []string, took time.Duration) *diagn
 	return d
 }
 
-// shellLine returns a command as a line for a shell. Names may be of other programs, so
-// every argument that a shell could misunderstand is quoted.
+// shellLine returns a command as a line for a shell. Names come from other programs, so every argument that a shell could
+// misunderstand is quoted.
 func shellLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {
@@ -280,7 +281,7 @@ func (d *diagnosis) write(w io.Writer, asJSON bool) error {
 	return err
 }
 
-// oneLine replaces line breaks, because a name or a reason must not look like a further finding.
+// oneLine replaces line breaks, because a name or a reason must not look like another finding.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "?") }
 
 // verdict returns the error that sets the exit code.

@@ -39,7 +39,7 @@ func patientAt(t *testing.T, url string) patient {
 }
 
 // finds runs doctor, and returns its findings by code, and its summary.
-func (p patient) finds(code int, args ...string) (map[string]findingLine, summaryFigures) {
+func (p patient) finds(code int, args ...string) (map[string]findingLine, summaryNumbers) {
 	p.t.Helper()
 	r := p.run(append([]string{"doctor", "--json", "--for", "1ms"}, args...)...)
 	require.Equal(p.t, code, r.code, r.stdout+r.stderr)

@@ -19,14 +19,13 @@ func parseStart(flag, text string) (eventbus.Start, error) {
 	return start, namedFlag(flag, err)
 }
 
-// parseTime returns the time that the value of a flag names: a time, or a duration before the
-// present time.
+// parseTime returns the time that the value of a flag names: a time, or a duration before now.
 func parseTime(flag, text string) (time.Time, error) {
 	t, err := operator.Time(text, false)
 	return t, namedFlag(flag, err)
 }
 
-// namedFlag returns an error with the flag whose value is wrong.
+// namedFlag adds the name of the flag to the error about its value.
 func namedFlag(flag string, err error) error {
 	if err == nil {
 		return nil
@@ -34,8 +33,8 @@ func namedFlag(flag string, err error) error {
 	return fmt.Errorf("--%s %w", flag, err)
 }
 
-// topicArgs checks that a command's arguments are between least and most topics. A negative
-// most is no bound.
+// topicArgs checks that a command has between least and most arguments, all of them topics. A negative most means any
+// number.
 func topicArgs(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		for _, arg := range args {
@@ -58,8 +57,8 @@ func topicArgs(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// filled returns an error if one of the flags was given an empty value, because a shell
-// variable without a value must not mean the default.
+// filled returns an error if one of the flags was given an empty value: an unset shell variable must not mean the
+// default.
 func filled(cmd *cobra.Command, flags ...string) error {
 	for _, name := range flags {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
@@ -69,7 +68,7 @@ func filled(cmd *cobra.Command, flags ...string) error {
 	return nil
 }
 
-// choose returns the value that a flag's text names.
+// choose returns the value of the choice that a flag names.
 func choose[T any](flag, value string, choices []choice[T]) (T, error) {
 	names := make([]string, len(choices))
 	for i, c := range choices {
@@ -82,7 +81,7 @@ func choose[T any](flag, value string, choices []choice[T]) (T, error) {
 	return none, fmt.Errorf("--%s is %q, not one of %s", flag, value, strings.Join(names, ", "))
 }
 
-// A choice is one of the values that a flag may have.
+// A choice is one of the words that a flag accepts, and its value.
 type choice[T any] struct {
 	name  string
 	value T

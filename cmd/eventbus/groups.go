@@ -19,24 +19,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const groupsHelp = `Show how the groups of the topics are doing; without a topic, all groups.
+const groupsHelp = `Show how the groups of the given topics are doing, or all groups.
 
   DEPTH      events that the topic keeps
-  LAG        of these, not yet handed out to the group
-  IN FLIGHT  with a member of the group at this moment
+  LAG        of these, not delivered to the group yet
+  IN FLIGHT  held by a member of the group right now
   DELAYED    waiting for another attempt
   OLDEST     age of the oldest event that the group has not settled
-  DEAD       dead letters of the group, in the topic with .dlq at its end; unknown if
-             that has more than 100,000 events or 128 MiB
-  MEMBERS    attached at this moment
+  DEAD       dead letters of the group in the topic whose name ends with .dlq; unknown
+             beyond 100,000 events or 128 MiB
+  MEMBERS    attached right now
 
-A further column PAUSED, if a group is paused, says by whom, why and until when.
+If a group is paused, a PAUSED column says who paused it, why and until when.
 
 A group of a topic with partitions is one line, with the sums over all partitions. With
---owners each line is a member of such a group, and the partitions that it owns. To see
-who lives, the command looks at the members for a second, or for three if one is silent.
+--owners each line is a member of such a group and the partitions that it owns. To see
+who is alive, the command watches the members for a second, or for three if one is
+silent.
 
-A number that the backend cannot tell for certain is unknown, and null in JSON.`
+A number that the backend does not know for certain is unknown, and null in JSON.`
 
 func newGroups(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c := &connection{drivers: drivers}
@@ -115,8 +116,8 @@ func newGroupsCreate(drivers []backend.Driver) *cobra.Command {
 	c := &change{connection: connection{drivers: drivers}}
 	var start string
 	cmd := c.command(&cobra.Command{
-		Use: "create TOPIC GROUP", Short: "Make a group before its first member subscribes", Example: "  eventbus groups create orders billing --start latest",
-		Long: "Make a group, and the topic if it is missing. The topic keeps the events for the group\nfrom now on. A group that exists stays as it is.",
+		Use: "create TOPIC GROUP", Short: "Create a group before its first member subscribes", Example: "  eventbus groups create orders billing --start latest",
+		Long: "Create a group, and the topic if it is missing. From now on the topic keeps events for the\ngroup. An existing group stays as it is.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
 		from, err := parseStart("start", start)
 		if err == nil {
@@ -136,8 +137,8 @@ func newGroupsReset(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c := &change{connection: connection{drivers: drivers}, asJSON: asJSON}
 	var to string
 	cmd := c.command(&cobra.Command{
-		Use: "reset TOPIC GROUP", Short: "Let a group begin again elsewhere", Example: "  eventbus groups reset orders billing --to latest --yes",
-		Long: "Let a group begin again. It forgets which events it held, and which waited for another\nattempt. Running members go on from there. The topic has the events that some group has\nnot settled, and settled ones if it keeps them: see topics set --keep.",
+		Use: "reset TOPIC GROUP", Short: "Let a group start over from another position", Example: "  eventbus groups reset orders billing --to latest --yes",
+		Long: "Let a group start over. It forgets which events it held and which were waiting for another\nattempt, and running members go on from the new position. The topic still has the events that\nsome group has not settled, and settled ones if it keeps them: see topics set --keep.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
 		if to == "" {
 			return errors.New("give --to")
@@ -160,15 +161,15 @@ func newGroupsReset(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		}
 		first, where := begins(ctx, bus.Backend(), topic, start)
 		now := outcome{topic, group, "reset", unsettled(ctx, bus.Backend(), topic, group), first}
-		return c.print(cmd, now, fmt.Sprintf("%s/%s begins again%s: it gets %s", topic, group, where, eventsText(now.Events, "now")))
+		return c.print(cmd, now, fmt.Sprintf("%s/%s starts over%s: it gets %s", topic, group, where, eventsText(now.Events, "now")))
 	})
 	cmd.Flags().StringVar(&to, "to", "", startUsage)
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
 	return cmd
 }
 
-// begins returns the position of the first event that a group gets from start on, and a text
-// about it. It returns nothing if there is none yet, or if the backend cannot tell.
+// begins returns the position of the first event that a group gets from start on, and a text about it. Both are empty if
+// there is no such event yet, or if the backend does not know.
 func begins(ctx context.Context, b backend.Backend, topic string, start eventbus.Start) (position, text string) {
 	if start == eventbus.StartLatest {
 		return "", ""
@@ -188,7 +189,7 @@ func newGroupsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c := &change{connection: connection{drivers: drivers}, asJSON: asJSON}
 	cmd := c.command(&cobra.Command{
 		Use: "delete TOPIC GROUP", Short: "Delete a group that nobody uses", Example: "  eventbus groups delete orders audit",
-		Long: "Delete a group. The topic no longer keeps events for it. A running member makes the\ngroup again, so stop the members first.",
+		Long: "Delete a group. The topic no longer keeps events for it. A running member would create the\ngroup again, so stop the members first.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
 		admin, err := operator.Admin(ctx, bus.Backend(), topic, group)
 		if err != nil {
@@ -215,7 +216,7 @@ func newGroupsPause(drivers []backend.Driver) *cobra.Command {
 	var until string
 	cmd := c.command(&cobra.Command{
 		Use: "pause TOPIC GROUP", Short: "Stop all members of a group", Example: "  eventbus groups pause orders billing --why 'the bank is closed' --until 2h",
-		Long: "Stop all members of a group, in all processes, within about a second, and members that\nattach later too. The broker stores the pause. Events that are held are still handled.\nThe members show the pause in their state and log. A second pause replaces the first.",
+		Long: "Stop all members of a group in all processes within about a second, including members that\nattach later. The broker stores the pause. Events that are already held are still handled.\nThe members report the pause in their state and log. A second pause replaces the first.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) (err error) {
 		if p.Until, err = operator.End(until); err != nil {
 			return namedFlag("until", err)
@@ -238,7 +239,7 @@ func newGroupsPause(drivers []backend.Driver) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&p.Why, "why", "", "the reason, for other operators")
 	f.StringVar(&p.By, "by", userName(), "the operator, for other operators")
-	f.StringVar(&until, "until", "", "when the pause ends by itself: a `time`, or a duration such as 2h (default: never)")
+	f.StringVar(&until, "until", "", "when the pause ends by itself: a `time` or a duration such as 2h (default: never)")
 	return cmd
 }
 
@@ -255,7 +256,7 @@ func newGroupsResume(drivers []backend.Driver) *cobra.Command {
 			return err
 		}
 		n := eventsText(unsettled(ctx, bus.Backend(), topic, group), "that it has not settled")
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s goes on, with %s\n", topic, group, n)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s resumes, with %s\n", topic, group, n)
 		return err
 	})
 }
@@ -264,8 +265,8 @@ func newGroupsBury(drivers []backend.Driver) *cobra.Command {
 	c := &change{connection: connection{drivers: drivers}}
 	var at, to, by, why string
 	cmd := c.command(&cobra.Command{
-		Use: "bury TOPIC GROUP --at POSITION", Short: "Make one event of a group a dead letter", Example: "  eventbus groups bury orders billing --at 00001795827900560167 --why INC-7",
-		Long: "Make one event of a group a dead letter, so that the group does not get it again and goes on.\nIt is for an event that fails again and again, or whose handler hangs: eventbus processes --json\nlists such events with their positions. TOPIC may be a partition, such as orders.partition-3.\nOther groups do not notice. eventbus dlq redrive takes the event back.",
+		Use: "bury TOPIC GROUP --at POSITION", Short: "Turn one event of a group into a dead letter", Example: "  eventbus groups bury orders billing --at 00001795827900560167 --why INC-7",
+		Long: "Turn one event of a group into a dead letter, so that the group does not get it again and goes\non. Use it for an event that keeps failing or whose handler hangs: eventbus processes --json\nlists such events with their positions. TOPIC may be a partition, such as orders.partition-3.\nOther groups do not notice. eventbus dlq redrive brings the event back.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
 		b := bus.Backend()
 		all, err := presence.Processes(ctx, b)
@@ -278,7 +279,7 @@ func newGroupsBury(drivers []backend.Driver) *cobra.Command {
 				of = topic
 			}
 			if to = presence.LettersOf(all, of, group); to == "" {
-				return fmt.Errorf("%s is a topic of dead letters: name the topic of its own dead letters with --to", topic)
+				return fmt.Errorf("%s is a dead-letter topic: name the topic for its own dead letters with --to", topic)
 			}
 		}
 		letters, err := deadletter.Open(b, to)
@@ -297,7 +298,7 @@ func newGroupsBury(drivers []backend.Driver) *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.StringVar(&at, "at", "", "the `position` of the event in the topic")
-	f.StringVar(&to, "to", "", "the `topic` of the dead letter (default: as members announce, or TOPIC.dlq)")
+	f.StringVar(&to, "to", "", "the `topic` of the dead letter (default: what members announce, or TOPIC.dlq)")
 	f.StringVar(&why, "why", "", "the reason, for other operators")
 	f.StringVar(&by, "by", userName(), "the operator, for other operators")
 	if err := cmd.MarkFlagRequired("at"); err != nil {

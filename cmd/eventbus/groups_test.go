@@ -22,14 +22,14 @@ func TestGroupsChange(t *testing.T) {
 		b.ok("", "groups", "create", "orders", "billing", "--start", "latest") // it exists
 		r := b.run("", "groups", "reset", "orders", "billing", "--to", "latest")
 		require.Equal(t, 1, r.code)
-		require.Equal(t, "eventbus: groups reset: this would skip some of 2 events that billing has not settled: give --yes\n", r.stderr)
+		require.Equal(t, "eventbus: groups reset: this would skip some of 2 events that billing has not settled: confirm with --yes\n", r.stderr)
 		for _, group := range []string{"billing", "late"} {
-			require.Regexp(t, "^orders/"+group+" begins again with the oldest event kept, at position [^ ]+: it gets 2 events now\n$", b.ok("", "groups", "reset", "orders", group, "--to", "earliest").stdout)
+			require.Regexp(t, "^orders/"+group+" starts over with the oldest event kept, at position [^ ]+: it gets 2 events now\n$", b.ok("", "groups", "reset", "orders", group, "--to", "earliest").stdout)
 		}
-		require.Equal(t, "orders/late begins again: it gets 0 events now\n", b.ok("", "groups", "reset", "orders", "late", "--to", "latest", "--yes").stdout)
+		require.Equal(t, "orders/late starts over: it gets 0 events now\n", b.ok("", "groups", "reset", "orders", "late", "--to", "latest", "--yes").stdout)
 		require.Equal(t, "orders/late is deleted, with 0 events that it had not settled\n", b.ok("", "groups", "delete", "orders", "late").stdout)
 
-		require.Equal(t, "eventbus: groups delete: this would forget 2 events that billing has not settled: give --yes\n", b.run("", "groups", "delete", "orders", "billing").stderr)
+		require.Equal(t, "eventbus: groups delete: this would forget 2 events that billing has not settled: confirm with --yes\n", b.run("", "groups", "delete", "orders", "billing").stderr)
 		require.Equal(t, "eventbus: groups delete: orders has no group \"biling\"; did you mean billing?\n", b.run("", "groups", "delete", "orders", "biling", "--yes").stderr)
 		var done outcome
 		require.NoError(t, json.Unmarshal([]byte(b.ok("", "groups", "delete", "orders", "billing", "--yes", "--json").stdout), &done))
@@ -50,7 +50,7 @@ func TestPause(t *testing.T) {
 		require.Equal(t, "orders/billing is paused until eventbus groups resume, with 1 event that it has not settled\n", b.ok("", "groups", "pause", "orders", "billing", "--by", "ann", "--why", "the bank is closed").stdout)
 		require.Regexp(t, `PAUSED\n.* since [^ ]+ by ann: the bank is closed\n$`, b.ok("", "groups").stdout)
 		require.Regexp(t, "is paused until 2", b.ok("", "groups", "pause", "orders", "billing", "--until", "2h").stdout)
-		require.Equal(t, "orders/billing goes on, with 1 event that it has not settled\n", b.ok("", "groups", "resume", "orders", "billing").stdout)
+		require.Equal(t, "orders/billing resumes, with 1 event that it has not settled\n", b.ok("", "groups", "resume", "orders", "billing").stdout)
 		require.Equal(t, 1, b.run("", "groups", "pause", "orders", "biling").code)
 		require.Contains(t, b.run("", "groups", "pause", "orders", "billing", "--until", "1h ago").stderr, "has passed")
 	})

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -36,6 +38,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	if at := flag.Lookup("test.parallel"); at.Value.String() == at.DefValue {
+		_ = flag.Set("test.parallel", "16") // the tests that are parallel wait for leases and processes rather than compute
 	}
 	os.Exit(m.Run())
 }
@@ -288,19 +294,39 @@ type several struct {
 
 func (s several) URL() string { return s.url }
 
-// onBrokers runs a test on a server of each kind; its commands use the server.
-func onBrokers(t *testing.T, test func(t *testing.T, b broker)) {
+// A station is a broker on which a test runs commands with the drivers of the program, in this process or in others.
+type station struct {
+	broker
+	t *testing.T
+}
+
+// run runs a command in this process.
+func (s station) run(stdin string, args ...string) result {
+	var out, errs safeBuffer
+	code := run(s.t.Context(), drivers(), append(args, "--url", s.URL()), strings.NewReader(stdin), &out, &errs)
+	return result{code, out.String(), errs.String()}
+}
+
+// process returns a command as a process of its own.
+func (s station) process(args ...string) *exec.Cmd {
+	cmd := process(s.t, args...)
+	cmd.Env = append(cmd.Env, urlVariable+"="+s.URL())
+	return cmd
+}
+
+// onBrokers runs a test on a server of each kind, on all of them at the same time.
+func onBrokers(t *testing.T, test func(t *testing.T, s station)) {
+	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			b := k.start(t)
-			t.Setenv(urlVariable, b.URL())
-			test(t, b)
+			t.Parallel()
+			test(t, station{k.start(t), t})
 		})
 	}
 }
 
-// onEach runs a test on a bench in memory and on one for each kind of broker. Tables have ages in
-// seconds, so tests of them have the machine to themselves.
+// onEach runs a test on a bench in memory and on one for each kind of broker, one after another. It is for tests that
+// compute, or that compare ages in seconds and need the machine for themselves.
 func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Run("memory", func(t *testing.T) { test(t, newBench(t)) })
 	for _, k := range kinds {
@@ -310,7 +336,7 @@ func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
 	}
 }
 
-// onEachAtOnce is onEach for tests that wait for a long time: the benches run at the same time.
+// onEachAtOnce is onEach for tests that spend their time waiting. They run at the same time.
 func onEachAtOnce(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Parallel()
 	t.Run("memory", func(t *testing.T) { t.Parallel(); test(t, newBench(t)) })

@@ -20,15 +20,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Jobs are the groups of the commands sub and work. They run as a service, and find reasons to
-// end it, such as idle time.
-//
-// Its method watch begins goroutines that wait for such a reason.
+// jobs are the groups of the commands sub and work, which run as one service. Besides a signal, the service ends when
+// standard output breaks, when enough events have succeeded, or when there is nothing left to do; watch starts the
+// goroutines that wait for these.
 type jobs struct {
 	stdout, stderr *worker.LineWriter
 	all            []*job
-	named          bool          // accounts and errors have the names of the jobs
-	quota          *worker.Quota // bounds how many events succeed; nil: no bound
+	named          bool          // summaries and errors include the names of the jobs
+	quota          *worker.Quota // limits how many events succeed; nil: no limit
 	idleExit       time.Duration
 	drain          time.Duration
 	presence       presence.Options // with Every, the process announces itself
@@ -54,7 +53,7 @@ func newJobs(cmd *cobra.Command, idleExit, drain time.Duration) *jobs {
 	}
 }
 
-// add adds a job that runs the command exec for each event; empty: it prints the event.
+// add adds a job that runs the command exec for each event, or prints the event if exec is empty.
 func (w *jobs) add(name, topic string, o eventbus.SubscribeOptions, exec string) error {
 	j := &job{jobs: w, name: name}
 	j.group = service.Group{Topic: topic, Options: o, Handler: j.handle, AllowDuplicate: true} // as in a program with this file
@@ -70,7 +69,7 @@ func (w *jobs) add(name, topic string, o eventbus.SubscribeOptions, exec string)
 	return nil
 }
 
-// print is the handler if no command is given. It prints the event.
+// print is the handler without --exec. It prints the event.
 func (j *job) print(_ context.Context, d *eventbus.Delivery) error {
 	if _, err := j.stdout.Write(ndjson.Append(nil, d)); err != nil {
 		return notPrinted
@@ -78,8 +77,8 @@ func (j *job) print(_ context.Context, d *eventbus.Delivery) error {
 	return nil // even if stdout has failed since, because this line was written
 }
 
-// run returns the handler if a command is given: it calls h. After an error of stdout it
-// cannot tell which event's output was lost, so that no event counts as handled.
+// run returns the handler for --exec, which calls h. After an error of stdout nobody knows which event's output was lost,
+// so from then on no event counts as handled.
 func (j *job) run(h eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		err := h(ctx, d)
@@ -90,7 +89,7 @@ func (j *job) run(h eventbus.Handler) eventbus.Handler {
 	}
 }
 
-// notPrinted is the error that gives an event to another member, without a counted failure.
+// notPrinted gives an event to another member without counting a failure.
 var notPrinted = eventbus.Snooze(0)
 
 // handle is the handler that the bus calls. It calls j.handler and counts successes.
@@ -107,15 +106,15 @@ func (j *job) handle(ctx context.Context, d *eventbus.Delivery) error {
 	return nil
 }
 
-// The reasons for which jobs end by themselves.
+// The reasons why jobs end by themselves.
 var (
 	errOutput  = errors.New("standard output")
 	errCounted = errors.New("as many as wanted have succeeded")
 	errIdle    = errors.New("nothing to do")
 )
 
-// serve runs the jobs on bus until the context of cmd ends, a signal comes, or there is another
-// reason to end. It shuts the bus down. cause is the reason.
+// serve runs the jobs on bus until the context of cmd ends, a signal arrives, or the jobs end by themselves; cause says
+// which. It then shuts the bus down.
 func (w *jobs) serve(cmd *cobra.Command, c *connection, bus *eventbus.Bus) (o service.Outcome, cause, err error) {
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)
@@ -155,7 +154,7 @@ func (w *jobs) begin(ctx context.Context, svc *service.Service) error {
 	return nil
 }
 
-// withoutName removes the name of a job from an error of the service, unless jobs have names.
+// withoutName removes the name of a job from an error of the service, unless the user knows it from a file.
 func (w *jobs) withoutName(err error) error {
 	if e, ok := errors.AsType[*eventbus.Error](err); ok && !w.named {
 		return e
@@ -163,7 +162,7 @@ func (w *jobs) withoutName(err error) error {
 	return err
 }
 
-// watch starts goroutines that wait for a reason to end, and call stop with it.
+// watch starts the goroutines that wait for a reason to end and call stop with it.
 func (w *jobs) watch(ctx context.Context, stop context.CancelCauseFunc, c *connection, bus *eventbus.Bus) {
 	w.watching.Go(func() {
 		var counted <-chan struct{}
@@ -187,8 +186,7 @@ func (w *jobs) watch(ctx context.Context, stop context.CancelCauseFunc, c *conne
 	}
 }
 
-// busy reports whether events may wait for one of the groups. If the backend does not answer,
-// busy reports true.
+// busy reports whether events may be waiting for one of the groups. If the backend does not answer, it reports true.
 func (w *jobs) busy(ctx context.Context, c *connection, bus *eventbus.Bus) bool {
 	for _, j := range w.all {
 		if state, _ := j.sub.State(); state != observer.Running {
@@ -203,13 +201,13 @@ func (w *jobs) busy(ctx context.Context, c *connection, bus *eventbus.Bus) bool 
 	return false
 }
 
-// waits reports whether events of a topic may wait for a group.
+// waits reports whether events of a topic may be waiting for a group.
 func waits(ctx context.Context, c *connection, bus *eventbus.Bus, topic, group string) bool {
-	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	stats, err := backend.StatsOf(ctx, bus.Backend(), topic, group)
 	if err != nil {
-		return tolerated(err) != nil && !errors.Is(err, backend.ErrGone)
+		return ignoreUnsupported(err) != nil && !errors.Is(err, backend.ErrGone)
 	}
 	// A backend may not know a number. Oldest is set if any event is unacknowledged.
 	return stats.Lag > 0 || stats.Unacked > 0 || !stats.Oldest.IsZero()
@@ -217,10 +215,10 @@ func waits(ctx context.Context, c *connection, bus *eventbus.Bus, topic, group s
 
 // announceFlag adds --announce to a command that handles events.
 func announceFlag(cmd *cobra.Command, o *presence.Options) {
-	cmd.Flags().DurationVar(&o.Every, "announce", 0, "tell operators of this process so often, see eventbus processes (default: never)")
+	cmd.Flags().DurationVar(&o.Every, "announce", 0, "send a heartbeat this often, for eventbus processes (default: never)")
 }
 
-// announcers returns the server that announces the process of bus. There is none without --announce.
+// announcers returns the server that announces the process of bus, or none without --announce.
 func announcers(ctx context.Context, bus *eventbus.Bus, o presence.Options) ([]eventbus.Server, error) {
 	if o.Every == 0 {
 		return nil, nil

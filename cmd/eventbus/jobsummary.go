@@ -12,18 +12,18 @@ import (
 	"github.com/seed41896749/eventbus/service"
 )
 
-// A jobSummary counts the deliveries of a job by outcome.
+// A jobSummary is the summary that sub and work print at the end: the deliveries of a job by outcome.
 type jobSummary struct {
-	Name         string `json:"name,omitempty"` // of the subscription in the file; empty: the command is sub
+	Name         string `json:"name,omitempty"` // of the subscription in the file; empty for sub
 	Handled      int64  `json:"handled"`
 	Retried      int64  `json:"retried"`
 	DeadLettered int64  `json:"dead_lettered"`
 	Discarded    int64  `json:"discarded"`
-	Unconfirmed  int64  `json:"unconfirmed"` // how many of the events above have no confirmed acknowledgement, and are redelivered
+	Unconfirmed  int64  `json:"unconfirmed"` // how many of the events above were not confirmed as acknowledged, and are redelivered
 	LeasesLost   int64  `json:"leases_lost"`
 	Abandoned    int64  `json:"abandoned"`
 	Killed       int64  `json:"killed"`               // commands that were ended by a signal
-	Late         int64  `json:"late"`                 // of these, at the end of the time for the drain
+	Late         int64  `json:"late"`                 // of these, when the drain timed out
 	Exit         int    `json:"exit"`                 // the exit code
 	Failing      int    `json:"failing"`              // events that have failed and wait for another attempt
 	LastError    string `json:"last_error,omitempty"` // of the newest of Failing
@@ -51,10 +51,9 @@ func (j *job) summary() jobSummary {
 	return a
 }
 
-// conclude returns the error of a command that has ended with o and the summaries of its jobs; nil:
-// it has ended clean. A killed command is one of o.Panics, and the exit code is o.ExitCode. An
-// event whose lease was lost is no error, because another member handles it. With failOnDead,
-// events that have failed for good are errors.
+// conclude returns the error that sets the exit code of a command, or nil for a clean end. Killed commands count as
+// panics of the outcome, whose ExitCode decides. An event whose lease was lost is not an error, because another member
+// handles it. With failOnDead, events that failed for good are errors.
 func conclude(o service.Outcome, summaries []jobSummary, cause error, failOnDead bool) error {
 	var sum jobSummary
 	for _, a := range summaries {
@@ -70,7 +69,7 @@ func conclude(o service.Outcome, summaries []jobSummary, cause error, failOnDead
 		errs = append(errs, o.Err)
 	}
 	if sum.Unconfirmed > 0 {
-		errs = append(errs, fmt.Errorf("not confirmed: %s; these events come again", plural.Of(sum.Unconfirmed, "acknowledgement")))
+		errs = append(errs, fmt.Errorf("not confirmed: %s; these events are redelivered", plural.Of(sum.Unconfirmed, "acknowledgement")))
 	}
 	if failOnDead && sum.DeadLettered > 0 {
 		errs = append(errs, fmt.Errorf("%s failed for good", plural.Of(sum.DeadLettered, "event")))
@@ -79,7 +78,7 @@ func conclude(o service.Outcome, summaries []jobSummary, cause error, failOnDead
 	o.Errors = int64(len(errs))
 	switch code := o.ExitCode(); code {
 	case service.ExitTimedOut:
-		return &exitError{fmt.Errorf("the time for the drain was over: %s killed, %s left", plural.Of(sum.Killed, "command"), plural.Of(o.Left, "event")), code}
+		return &exitError{fmt.Errorf("the drain timed out: %s killed, %s left", plural.Of(sum.Killed, "command"), plural.Of(o.Left, "event")), code}
 	case service.ExitPanics:
 		return &exitError{fmt.Errorf("%s killed", plural.Of(o.Panics, "command")), code}
 	case service.ExitErrors:
@@ -100,7 +99,7 @@ func (a jobSummary) write(to io.Writer, asJSON bool) error {
 	return err
 }
 
-// String returns the counts as a line of text.
+// String returns the summary as a line of text.
 func (a jobSummary) String() string {
 	s := ""
 	if a.Name != "" {

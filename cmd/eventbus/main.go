@@ -1,5 +1,5 @@
-// Command eventbus publishes, consumes and inspects on any backend, and has a demo of the
-// bus.
+// Command eventbus publishes and consumes events on any backend, and shows and changes what is there. It also has a demo
+// of the bus.
 package main
 
 import (
@@ -23,9 +23,8 @@ func main() {
 	// wrong, because the commands that sub runs would inherit it.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// After a second, another signal ends the process immediately, or the drain of sub and work,
-	// whose service asks for signals too. Before, it does nothing, because timeout(1) sends its
-	// signal twice at once.
+	// A second signal ends the process, or the drain of sub and work, whose service listens for signals itself. It
+	// counts only after a second, because timeout(1) sends its signal twice at once.
 	context.AfterFunc(ctx, func() { time.AfterFunc(time.Second, stop) })
 	code := run(ctx, drivers(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
@@ -47,8 +46,7 @@ func run(ctx context.Context, drivers []backend.Driver, args []string, stdin io.
 	return service.ExitClean
 }
 
-// withoutURLs removes URLs from a message, because a URL given in the wrong place may hold
-// a password.
+// withoutURLs removes URLs from a message, because a URL given in the wrong place may contain a password.
 func withoutURLs(text string, args []string) string {
 	for _, arg := range args {
 		if flag, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(flag, "-") {
@@ -76,7 +74,7 @@ func inHex(s string) string {
 	return b.String()
 }
 
-// An exitError is an error with an exit code of its own, see [service.Outcome.ExitCode].
+// An exitError is an error with its own exit code, see [service.Outcome.ExitCode].
 type exitError struct {
 	error
 	code int

@@ -13,11 +13,11 @@ import (
 
 // metricsFlag adds --metrics to a command.
 func metricsFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVar(address, "metrics", "", "`address`, such as :9090, to serve metrics on for Prometheus, at /metrics (default: none)")
+	cmd.Flags().StringVar(address, "metrics", "", "`address`, such as :9090, on which to serve Prometheus metrics at /metrics (default: none)")
 }
 
-// serveMetrics serves metrics on address, and adds them to o. If address is empty it does
-// nothing. The caller calls watch with the bus that has the options o, to add its gauges.
+// serveMetrics serves metrics on address, and adds the observer and middleware that measure to o. Call watch with the bus
+// that is opened with o, to add its gauges. With an empty address it does nothing.
 func serveMetrics(ctx context.Context, address string, stderr io.Writer, o *eventbus.Options) (watch func(*eventbus.Bus) error, end func(), err error) {
 	if address == "" {
 		return func(*eventbus.Bus) error { return nil }, func() {}, nil
@@ -28,5 +28,5 @@ func serveMetrics(ctx context.Context, address string, stderr io.Writer, o *even
 	}
 	server.Measure(o)
 	fmt.Fprintf(stderr, "metrics at %s\n", server.URL())
-	return server.Watch, func() { _ = server.Close(context.WithoutCancel(ctx)) }, nil // its error does not matter
+	return server.Watch, func() { _ = server.Close(context.WithoutCancel(ctx)) }, nil // nothing depends on it
 }

@@ -18,7 +18,7 @@ func writeJSON(w io.Writer, v any) error {
 	return to.Encode(v)
 }
 
-// writeTable writes a heading and rows; without rows, nothing.
+// writeTable writes a heading and rows as a table. Without rows it writes nothing.
 func writeTable[R any](to io.Writer, heading string, rows []R, write func(io.Writer, R)) error {
 	if len(rows) == 0 {
 		return nil
@@ -31,8 +31,7 @@ func writeTable[R any](to io.Writer, heading string, rows []R, write func(io.Wri
 	return w.Flush()
 }
 
-// A printable passes on text for people. It replaces control characters, because a
-// terminal would obey the control characters of an event.
+// A printable passes on text for people. It replaces control characters, because a terminal would obey those of an event.
 type printable struct{ to io.Writer }
 
 func (w printable) Write(p []byte) (int, error) {
@@ -48,7 +47,7 @@ func (w printable) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writePartitions writes a number of partitions, if the table has a column for it.
+// writePartitions writes the cell with the number of partitions, if the table has that column.
 func writePartitions(w io.Writer, divided bool, n int) {
 	switch {
 	case divided && n > 0:

@@ -55,7 +55,7 @@ func TestTablesOfPartitions(t *testing.T) {
 		first, second := b.joins(one), b.joins(two)
 		await(t, "each has its share", func() bool { return len(first.Partitions()) == 2 && len(second.Partitions()) == 2 })
 		var rows []groupstats.OwnerRow
-		await(t, "the notes say so", func() bool {
+		await(t, "the heartbeats say so", func() bool {
 			rows = b.owners()
 			return len(rows) == 2 && len(rows[0].Partitions) == 2 && len(rows[1].Partitions) == 2
 		})
@@ -129,7 +129,7 @@ func TestTopicsSetPartitions(t *testing.T) {
 
 		old, endOld := b.divided(4)
 		b.publishes(old, 20)
-		require.Regexp(t, `this would leave 20 events that orders keeps without an order with later ones of their key: give --yes\n$`, set("8").stderr)
+		require.Regexp(t, `this would leave 20 events that orders keeps without an order with later ones of their key: confirm with --yes\n$`, set("8").stderr)
 		s := b.joins(old)
 		await(t, "it works", func() bool { return len(s.Partitions()) == 4 && s.Counts().Acknowledged == 20 })
 		require.Regexp(t, `orders has members: stop "shop@.*" of billing\n$`, set("8").stderr)
@@ -159,9 +159,9 @@ func TestTopicsSetPartitions(t *testing.T) {
 		await(t, "it works", func() bool { return len(s.Partitions()) == 8 && s.Counts().Acknowledged == 20 })
 		end()
 
-		var done divided
+		var done repartitioned
 		set("2", "--json").decode(t, &done)
-		require.Equal(t, divided{Topic: "orders", Done: "divided", Before: 8, Partitions: 2, Groups: 1, Deleted: 6}, done)
+		require.Equal(t, repartitioned{Topic: "orders", Done: "divided", Before: 8, Partitions: 2, Groups: 1, Deleted: 6}, done)
 		topics := b.ok("", "topics", "--all").stdout
 		require.Contains(t, topics, "orders.partition-1 ")
 		require.NotContains(t, topics, "orders.partition-2 ")

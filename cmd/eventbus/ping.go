@@ -14,9 +14,9 @@ func newPing(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c := &connection{drivers: drivers}
 	cmd := &cobra.Command{
 		Use:   "ping",
-		Short: "Ask the backend for a sign of life, and say how long it took",
-		Long: `Ask the backend for a sign of life, and say how long that round trip took. The
-connection is made before.`,
+		Short: "Check that the backend answers, and how fast",
+		Long: `Check that the backend answers, and print how long the round trip took. Connecting is
+not included.`,
 		Args: topicArgs(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {

@@ -65,10 +65,10 @@ func TestASignalEndsPub(t *testing.T) {
 
 // timeout(1) sends its signal twice at once. The second one must not end the drain.
 func TestASignalThatComesTwice(t *testing.T) {
-	server := redistest.Start(t)
-	t.Setenv(urlVariable, server.URL())
-	require.Zero(t, runOnReal(t, numbered(1), "pub", "orders").code)
-	cmd := process(t, "sub", "orders", "--group", "g", "--exec", "echo begun; sleep 0.5")
+	t.Parallel()
+	s := station{redistest.Start(t), t}
+	require.Zero(t, s.run(numbered(1), "pub", "orders").code)
+	cmd := s.process("sub", "orders", "--group", "g", "--exec", "echo begun; sleep 0.5")
 	var out, errs safeBuffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	require.NoError(t, cmd.Start())
@@ -83,22 +83,22 @@ func TestASignalThatComesTwice(t *testing.T) {
 // When a broker dies and returns, the bus's log reports it once and the client library's
 // does not. Events published after that are handled.
 func TestAServerThatDies(t *testing.T) {
-	onBrokers(t, func(t *testing.T, b broker) {
-		require.Zero(t, runOnReal(t, numbered(1), "pub", "orders").code)
-		cmd := process(t, "sub", "orders", "--group", "g")
+	onBrokers(t, func(t *testing.T, s station) {
+		require.Zero(t, s.run(numbered(1), "pub", "orders").code)
+		cmd := s.process("sub", "orders", "--group", "g")
 		var out, errs safeBuffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		require.NoError(t, cmd.Start())
 		await(t, "one is handled", func() bool { return strings.Count(out.String(), "\n") == 1 })
-		b.Kill()
+		s.Kill()
 		// The first failed call is told: a read, or a look for scheduled events.
 		await(t, "it says so", func() bool { return strings.Contains(errs.String(), ` failed" topic=orders`) })
-		r := runOnReal(t, numbered(1), "pub", "orders", "--connect-timeout", "300ms")
+		r := s.run(numbered(1), "pub", "orders", "--connect-timeout", "300ms")
 		require.Equal(t, 1, r.code)
 		require.True(t, strings.HasPrefix(r.stderr, "eventbus: pub: "), r.stderr)
 		require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
-		b.Run()
-		require.Zero(t, runOnReal(t, "", "pub", "orders", "--data", "last").code)
+		s.Run()
+		require.Zero(t, s.run("", "pub", "orders", "--data", "last").code)
 		await(t, "the last one is handled", func() bool { return strings.Contains(out.String(), `"last"`) })
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))
 		require.NoError(t, cmd.Wait(), errs.String())

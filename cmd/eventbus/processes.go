@@ -16,20 +16,20 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const processesHelp = `Show the processes that work for groups, as they announce themselves with package
-presence, or by --announce of sub and work; with a topic, the members that read it.
+const processesHelp = `Show the processes that work for groups and announce themselves, with package presence
+or with --announce of sub and work. With a topic, show the members that read it.
 
-  STATE     of the subscription; silent if the process has written no note for three
-            times its interval: it is dead, stands still, or does not reach the broker
-  RUNNING   handlers that run, of the ones that may
+  STATE     of the subscription; silent if the process has sent no heartbeat for three
+            times its interval: it is dead, hangs, or cannot reach the broker
+  RUNNING   handlers that are running, and how many may run
   HELD      events that the member holds
   FAILING   events of the member that have failed and wait for another attempt
 
-With --settings each line is a setting in force in a group, and its value. A setting in
-which members differ has a line for each value, with the processes that have it.`
+With --settings each line is a setting in force in a group, and its value. A setting
+that differs between members has a line for each value, with the processes that use it.`
 
-// nobody is the answer if there is no note.
-const nobody = "No process announces itself. Programs do so with package presence, sub and work with --announce."
+// noProcesses is printed if there is no heartbeat.
+const noProcesses = "No process announces itself. Programs do so with package presence, and sub and work with --announce."
 
 // A processes is the command "eventbus processes", with its flags.
 type processes struct {
@@ -54,11 +54,11 @@ func newProcesses(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 					return err
 				}
 				if len(all) == 0 && !*asJSON {
-					fmt.Fprintln(cmd.ErrOrStderr(), nobody)
+					fmt.Fprintln(cmd.ErrOrStderr(), noProcesses)
 				}
 				for i := range all {
 					if n := all[i].More; n > 0 {
-						fmt.Fprintf(cmd.ErrOrStderr(), "The note of %s leaves out %s.\n", all[i].Name, plural.Of(n, "subscription"))
+						fmt.Fprintf(cmd.ErrOrStderr(), "The heartbeat of %s leaves out %s.\n", all[i].Name, plural.Of(n, "subscription"))
 					}
 				}
 				return p.write(cmd.OutOrStdout(), reading(all, args))
@@ -70,7 +70,7 @@ func newProcesses(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-// reading returns the processes with the subscriptions that read one of topics; no topics: all.
+// reading returns the processes that read one of topics, with only those subscriptions. Without topics it returns all.
 func reading(all []presence.Process, topics []string) []presence.Process {
 	if len(topics) == 0 {
 		return all

@@ -32,7 +32,7 @@ func TestProcesses(t *testing.T) {
 		r := b.run("", "processes")
 		require.Zero(t, r.code)
 		require.Empty(t, r.stdout)
-		require.Equal(t, nobody+"\n", r.stderr)
+		require.Equal(t, noProcesses+"\n", r.stderr)
 		require.Equal(t, "[]\n", b.ok("", "processes", "--json").stdout)
 		require.Equal(t, "[]\n", b.ok("", "processes", "--settings", "--json").stdout)
 

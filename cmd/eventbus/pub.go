@@ -17,29 +17,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const pubHelp = `Publish events to a topic: one with --data, or else those of an input, which has
-one JSON object a line:
+const pubHelp = `Publish events to a topic: a single one with --data, or those of an input with one
+JSON object per line:
 
   {"id":"e-1","type":"order.placed","source":"shop","subject":"o-1","key":"c-1",
    "time":"2026-03-02T08:00:00Z","headers":{"region":"north"},"data":{"order":"o-1","cents":1290}}
 
-All fields may be missing. "data" is the payload as it is. With a "content_type"
-that is not of JSON it is a string whose text is the payload; a payload that is
-neither is in "data_base64". What sub and tail print can be read, except dead letters:
-see dlq export. "topic", "group", "attempt" and "position" mean nothing here.
+Every field is optional. "data" is the payload as it is. If "content_type" is not a
+JSON type, "data" is a string with the text of the payload, and "data_base64" holds a
+payload that is neither. You can feed the output of sub and tail back in, except for
+dead letters: use dlq export for those. "topic", "group", "attempt" and "position"
+are ignored.
 
-Events are published while the input is read, in its order, in batches; some
-thousand events, or 8 MiB, are kept. The first line that is wrong ends it: what
-comes before is published, nothing that comes after, and the error says where and
-how many. Events that were published before an error stay. If the broker refuses an
-event, later ones of its batch may be published; the error then says how many.
+Events are published in batches while the input is read, in its order; at most a few
+thousand events, or 8 MiB, are in memory. The first bad line ends the command: what
+comes before it is published, nothing after it is, and the error gives the line and
+the number of published events. Events published before an error stay. If the broker
+refuses an event, later ones of its batch may be published, and the error says how many.
 
-With --once an event is stored only if its id was not stored in this topic before,
-as far back as the backend remembers (memory: 2 minutes). So each event needs an id
-of its own then, and the same command can be repeated after an error.
+With --once an event is stored only if its id was not stored in this topic before, as
+far back as the backend remembers (memory: 2 minutes). Every event then needs an id,
+and you can repeat the command after an error.
 
 With --at or --in the events are published later, by a process that is subscribed to
-the topic, or by eventbus schedule run. An event replaces the scheduled event of its id.`
+the topic or by eventbus schedule run. An event replaces a scheduled event with its id.`
 
 // A pub is the command "eventbus pub", with its flags.
 type pub struct {
@@ -69,15 +70,15 @@ func newPub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	}
 	p.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&p.input, "input", "-", "NDJSON `file` with events, - for standard input")
-	f.StringVar(&p.data, "data", "", "`payload` of the only event")
-	f.StringVar(&p.id, "id", "", "`id` of the event of --data (default: a new one)")
-	f.StringVar(&p.key, "key", "", "`key` of events that have none")
-	f.StringVar(&p.kind, "type", "", "`type` of events that have none")
+	f.StringVar(&p.input, "input", "-", "NDJSON `file` with events, or - for standard input")
+	f.StringVar(&p.data, "data", "", "`payload` of a single event")
+	f.StringVar(&p.id, "id", "", "`id` of the --data event (default: a new one)")
+	f.StringVar(&p.key, "key", "", "`key` for events without one")
+	f.StringVar(&p.kind, "type", "", "`type` for events without one")
 	f.StringVar(&p.contentType, "content-type", "", "content `type` of --data (default: JSON if it is JSON, else text)")
 	f.BoolVar(&p.once, "once", false, "store each id only once")
-	f.StringVar(&p.at, "at", "", "`time` at which the events are published, as in 2026-03-02T08:00:00Z")
-	f.DurationVar(&p.in, "in", 0, "`duration` after which the events are published, such as 90m")
+	f.StringVar(&p.at, "at", "", "`time` at which to publish the events, such as 2026-03-02T08:00:00Z")
+	f.DurationVar(&p.in, "in", 0, "`duration` after which to publish the events, such as 90m")
 	return cmd
 }
 
@@ -94,8 +95,8 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	if err := p.check(cmd); err != nil {
 		return err
 	}
-	if p.forgets() {
-		return errors.New("mem: would forget the events when this command ends; give the URL of a broker, or of a file such as bolt:events.db, or try eventbus demo")
+	if p.isMemory() {
+		return errors.New("mem: would forget the events when this command ends; give the URL of a broker or of a file such as bolt:events.db, or try eventbus demo")
 	}
 	due, err := p.due()
 	if err != nil {
@@ -146,7 +147,7 @@ func (p *pub) run(cmd *cobra.Command, topic string, asJSON bool) error {
 	return did.print(cmd.OutOrStdout(), due, asJSON)
 }
 
-// print writes the result. due is the time at which the events are published; zero: now.
+// print writes the result. A due time that is not zero is when the events will be published.
 func (d published) print(to io.Writer, due time.Time, asJSON bool) error {
 	if !due.IsZero() {
 		d.At = due.Format(time.RFC3339)
@@ -158,11 +159,11 @@ func (d published) print(to io.Writer, due time.Time, asJSON bool) error {
 	return err
 }
 
-// due returns the time at which the events are published; zero: now.
+// due returns when the events are to be published; zero means now.
 func (p *pub) due() (time.Time, error) {
 	switch {
 	case p.at != "" && p.in != 0:
-		return time.Time{}, errors.New("--at and --in exclude each other")
+		return time.Time{}, errors.New("give --at or --in, not both")
 	case p.in < 0:
 		return time.Time{}, errors.New("--in is negative")
 	case p.in > 0:
@@ -184,7 +185,7 @@ func (d published) String() string {
 		s = fmt.Sprintf("scheduled %s of %s for %s", plural.Of(d.Stored, "event"), d.Topic, d.At)
 	}
 	if d.Duplicates != nil {
-		s += fmt.Sprintf(", %d were there before", *d.Duplicates)
+		s += fmt.Sprintf(", %d were already there", *d.Duplicates)
 	}
 	return s
 }
@@ -192,7 +193,7 @@ func (d published) String() string {
 func (p *pub) check(cmd *cobra.Command) error {
 	if p.single {
 		if cmd.Flags().Changed("input") {
-			return errors.New("--data and --input exclude each other")
+			return errors.New("give --data or --input, not both")
 		}
 		if p.once && p.id == "" {
 			return errNeedsID
@@ -201,13 +202,13 @@ func (p *pub) check(cmd *cobra.Command) error {
 	}
 	for _, flag := range []string{"id", "content-type"} {
 		if cmd.Flags().Changed(flag) {
-			return fmt.Errorf("--%s is for --data; lines have a field for it", flag)
+			return fmt.Errorf("--%s goes with --data; lines of an input have a field for it", flag)
 		}
 	}
 	return filled(cmd, "input")
 }
 
-var errNeedsID = errors.New("the event has no id, by which --once would know it again")
+var errNeedsID = errors.New("the event has no id, which --once needs to recognize it")
 
 // event returns the event of --data and the other flags.
 func (p *pub) event() *eventbus.Event {
@@ -232,7 +233,7 @@ func (p *pub) prepare(e *eventbus.Event) error {
 	return nil
 }
 
-// openInput opens the input, and returns the name by which messages call it.
+// openInput opens the input and returns its name for messages.
 func openInput(stdin io.Reader, input string) (name string, from io.ReadCloser, err error) {
 	if input == "-" {
 		return "standard input", io.NopCloser(stdin), nil

@@ -71,9 +71,9 @@ func TestPubReadsAFile(t *testing.T) {
 func TestPubOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		r := b.ok(numbered(10), "pub", "orders", "--once")
-		require.Equal(t, "stored 10 events in orders, 0 were there before\n", r.stdout)
+		require.Equal(t, "stored 10 events in orders, 0 were already there\n", r.stdout)
 		r = b.ok(numbered(12), "pub", "orders", "--once")
-		require.Equal(t, "stored 2 events in orders, 10 were there before\n", r.stdout)
+		require.Equal(t, "stored 2 events in orders, 10 were already there\n", r.stdout)
 		r = b.ok("", "pub", "orders", "--once", "--data", "x", "--id", "e-3", "--json")
 		require.Contains(t, r.stdout, `"stored": 0`)
 		require.Contains(t, r.stdout, `"duplicates": 1`)
@@ -81,7 +81,7 @@ func TestPubOnce(t *testing.T) {
 
 		r = b.run("{\"id\":\"new\"}\n{}\n", "pub", "orders", "--once")
 		require.Equal(t, 1, r.code)
-		require.Equal(t, "eventbus: pub: standard input:2: the event has no id, by which --once would know it again; published: 1 event\n", r.stderr)
+		require.Equal(t, "eventbus: pub: standard input:2: the event has no id, which --once needs to recognize it; published: 1 event\n", r.stderr)
 	})
 }
 
@@ -94,10 +94,10 @@ func TestPubRefuses(t *testing.T) {
 		{[]string{"pub", "a", "b"}, `pub: unexpected argument "b"`},
 		{[]string{"pub", "a b"}, `pub: topic "a b" contains ' '`},
 		{[]string{"pub", "redis://u:secret@h", "x"}, "pub: a URL is given with --url"},
-		{[]string{"pub", "a", "--data", "x", "--input", "f"}, "pub: --data and --input exclude each other"},
-		{[]string{"pub", "a", "--data", "x", "--once"}, "pub: the event has no id, by which --once would know it again"},
-		{[]string{"pub", "a", "--id", "x"}, "pub: --id is for --data"},
-		{[]string{"pub", "a", "--content-type", "x"}, "pub: --content-type is for --data"},
+		{[]string{"pub", "a", "--data", "x", "--input", "f"}, "pub: give --data or --input, not both"},
+		{[]string{"pub", "a", "--data", "x", "--once"}, "pub: the event has no id, which --once needs to recognize it"},
+		{[]string{"pub", "a", "--id", "x"}, "pub: --id goes with --data"},
+		{[]string{"pub", "a", "--content-type", "x"}, "pub: --content-type goes with --data"},
 		{[]string{"pub", "a", "--data", strings.Repeat("x", 1<<20)}, "pub: events[0].Payload has 1048576 bytes, more than 983040"},
 		{[]string{"pub", "a", "--input", ""}, "pub: --input is empty"},
 		{[]string{"pub", "a", "--input", "/nowhere/at-all"}, "pub: open /nowhere/at-all: no such file"},

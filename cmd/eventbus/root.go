@@ -7,8 +7,8 @@ import (
 
 const rootHelp = `Publish, consume and look around on any backend, from a shell.
 
-The backend is given by --url or by EVENTBUS_URL, which keeps a password in it out
-of the list of processes. An error is one line on standard error, and exit code 1.`
+Name the backend with --url or in EVENTBUS_URL. The variable keeps a password in the
+URL out of the process list. An error is one line on standard error, with exit code 1.`
 
 func newRoot(drivers []backend.Driver) *cobra.Command {
 	root := &cobra.Command{

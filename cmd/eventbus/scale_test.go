@@ -15,28 +15,19 @@ import (
 )
 
 // A command handles every published event exactly once in the order of its key, each
-// seventh one at the second attempt. EVENTBUS_SCALE sets the number of events.
+// seventh one at the second attempt. EVENTBUS_SCALE sets the number of events (350).
 func TestPubSubExec(t *testing.T) {
-	n := 1000
+	n := 350
 	if scale := os.Getenv("EVENTBUS_SCALE"); scale != "" {
 		var err error
 		n, err = strconv.Atoi(scale)
 		require.NoError(t, err)
 	}
 	t.Run("memory", func(t *testing.T) {
-		b := newBench(t)
-		pubSubExec(t, n, func(stdin string, args ...string) result { return b.run(stdin, args...) })
+		t.Parallel()
+		pubSubExec(t, n, newBench(t).run)
 	})
-	onBrokers(t, func(t *testing.T, _ broker) {
-		pubSubExec(t, n, func(stdin string, args ...string) result { return runOnReal(t, stdin, args...) })
-	})
-}
-
-// runOnReal runs a command with the program's drivers.
-func runOnReal(t *testing.T, stdin string, args ...string) result {
-	var out, errs safeBuffer
-	code := run(t.Context(), drivers(), args, strings.NewReader(stdin), &out, &errs)
-	return result{code, out.String(), errs.String()}
+	onBrokers(t, func(t *testing.T, s station) { pubSubExec(t, n, s.run) })
 }
 
 func pubSubExec(t *testing.T, n int, run func(stdin string, args ...string) result) {
@@ -84,21 +75,21 @@ func pubSubExec(t *testing.T, n int, run func(stdin string, args ...string) resu
 
 // The other commands, on a real broker.
 func TestCommandsOnBrokers(t *testing.T) {
-	onBrokers(t, func(t *testing.T, _ broker) {
+	onBrokers(t, func(t *testing.T, s station) {
 		ok := func(stdin string, args ...string) result {
 			t.Helper()
-			r := runOnReal(t, stdin, args...)
+			r := s.run(stdin, args...)
 			require.Zero(t, r.code, r.stderr)
 			return r
 		}
 		require.Contains(t, ok("", "ping").stdout, "answered in ")
-		require.Contains(t, ok(numbered(100), "pub", "orders", "--once").stdout, "stored 100 events in orders, 0 were there before")
-		require.Contains(t, ok(numbered(101), "pub", "orders", "--once").stdout, "stored 1 event in orders, 100 were there before")
+		require.Contains(t, ok(numbered(100), "pub", "orders", "--once").stdout, "stored 100 events in orders, 0 were already there")
+		require.Contains(t, ok(numbered(101), "pub", "orders", "--once").stdout, "stored 1 event in orders, 100 were already there")
 		all := ok("", "tail", "orders").events(t)
 		require.Len(t, all, 101)
 		require.Len(t, ok("", "tail", "orders", "--from", all[99].Position).lines(), 1)
 		require.Len(t, ok("", "sub", "orders", "--group", "a", "--count", "10").lines(), 10)
-		r := runOnReal(t, "", "sub", "orders", "--group", "b", "--count", "4", "--exec", "[ $EVENTBUS_ID != e-2 ] || exit 65")
+		r := s.run("", "sub", "orders", "--group", "b", "--count", "4", "--exec", "[ $EVENTBUS_ID != e-2 ] || exit 65")
 		require.Equal(t, 1, r.code, r.stderr)
 		require.Contains(t, r.stderr, "handled 4, retried 0, dead-lettered 1, discarded 0\n")
 		require.Contains(t, ok("", "topics").stdout, "orders.dlq")
@@ -114,9 +105,9 @@ func TestCommandsOnBrokers(t *testing.T) {
 
 // A closed pipe kills the commands that sub runs, as usual. An interrupt lets them finish.
 func TestSubAsAProcess(t *testing.T) {
-	onBrokers(t, func(t *testing.T, _ broker) {
-		require.Zero(t, runOnReal(t, numbered(3), "pub", "orders").code)
-		cmd := process(t, "sub", "orders", "--group", "g", "--exec", "yes | head -n 1; sleep 0.3; echo end")
+	onBrokers(t, func(t *testing.T, s station) {
+		require.Zero(t, s.run(numbered(3), "pub", "orders").code)
+		cmd := s.process("sub", "orders", "--group", "g", "--exec", "yes | head -n 1; sleep 0.3; echo end")
 		var out, errs safeBuffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		require.NoError(t, cmd.Start())

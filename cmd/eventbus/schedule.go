@@ -17,8 +17,9 @@ import (
 const scheduleHelp = `Look at the scheduled and recurring events of a topic, and change them.
 
 Scheduled events wait in the topic whose name has .later at its end. A process that is
-subscribed to the topic publishes them when they are due; schedule run does so without
-a subscription. Events are scheduled by pub --at and pub --in, or by a program.`
+subscribed to the topic publishes them when they are due, and schedule run does the
+same without a subscription. Schedule events with pub --at and pub --in, or from a
+program.`
 
 func newSchedule(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	cmd := &cobra.Command{
@@ -34,7 +35,7 @@ func newSchedule(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-// onBus returns a command that runs do with a bus. The first argument is a topic.
+// onBus makes cmd run do with a bus. The first argument is a topic.
 func onBus(drivers []backend.Driver, cmd *cobra.Command, do func(cmd *cobra.Command, bus *eventbus.Bus, topic string, rest []string) error) *cobra.Command {
 	c := &connection{drivers: drivers}
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -94,8 +95,8 @@ func (s scheduled) when() string {
 	return s.At.UTC().Format(time.RFC3339)
 }
 
-// listSchedule returns the recurring entries of a topic, and then its scheduled events in the
-// order in which they are due.
+// listSchedule returns the recurring entries of a topic, followed by its scheduled events in the order in which they are
+// due.
 func listSchedule(ctx context.Context, bus *eventbus.Bus, topic string) (rows []scheduled, err error) {
 	entries, err := bus.RecurringEntries(ctx, topic)
 	if err != nil {
@@ -130,7 +131,7 @@ type withdrawal struct {
 	Done bool   `json:"done"`
 }
 
-// withdraw prints the results for IDs. It returns an error unless all are true.
+// withdraw prints the results for ids. It returns an error unless all of them are true.
 func withdraw(cmd *cobra.Command, asJSON bool, ids []string, done []bool, verb, otherwise string) error {
 	rows, failed := make([]withdrawal, len(ids)), 0
 	for i, id := range ids {
@@ -163,7 +164,7 @@ func newScheduleCancel(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Use:   "cancel TOPIC ID...",
 		Short: "Cancel scheduled events",
 		Long: `Cancel scheduled events by their ids. It prints for each id whether its event is
-cancelled for certain, and fails unless all are.`,
+certain never to be published, and fails unless all are.`,
 		Args: cobra.MinimumNArgs(2),
 	}, func(cmd *cobra.Command, bus *eventbus.Bus, topic string, ids []string) error {
 		done, err := bus.CancelScheduled(cmd.Context(), topic, ids...)
@@ -191,7 +192,7 @@ func newScheduleEnd(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 func newSchedulePause(drivers []backend.Driver, name string, paused bool) *cobra.Command {
 	short := "Pause a recurring entry"
 	if !paused {
-		short = "Resume a recurring entry that is paused"
+		short = "Resume a paused recurring entry"
 	}
 	return onBus(drivers, &cobra.Command{Use: name + " TOPIC ID", Short: short, Args: cobra.ExactArgs(2)},
 		func(cmd *cobra.Command, bus *eventbus.Bus, topic string, ids []string) error {
@@ -202,7 +203,7 @@ func newSchedulePause(drivers []backend.Driver, name string, paused bool) *cobra
 func newScheduleRun(drivers []backend.Driver) *cobra.Command {
 	return onBus(drivers, &cobra.Command{
 		Use:   "run TOPIC",
-		Short: "Publish the scheduled events of a topic when they are due, until it is interrupted",
+		Short: "Publish the scheduled events of a topic as they fall due, until interrupted",
 		Args:  cobra.ExactArgs(1),
 	}, func(cmd *cobra.Command, bus *eventbus.Bus, topic string, _ []string) error {
 		return bus.RunSchedule(cmd.Context(), topic)

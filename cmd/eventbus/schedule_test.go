@@ -47,7 +47,7 @@ func TestScheduleOfEntries(t *testing.T) {
 
 // schedule run publishes events that are due, without a subscription.
 func TestScheduleRun(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok("", "pub", "orders", "--data", "x", "--id", "i", "--in", "1s")
 		require.Empty(t, b.run("", "tail", "orders").stdout)
 		r := b.start("schedule", "run", "orders")
@@ -61,9 +61,9 @@ func TestScheduleRun(t *testing.T) {
 func TestPubRefusesTimes(t *testing.T) {
 	b := newBench(t)
 	for want, args := range map[string][]string{
-		"--at and --in exclude each other": {"--at", "2099-01-01T00:00:00Z", "--in", "1h"},
-		"--in is negative":                 {"--in", "-1h"},
-		`--at is "tomorrow", want a time`:  {"--at", "tomorrow"},
+		"give --at or --in, not both":     {"--at", "2099-01-01T00:00:00Z", "--in", "1h"},
+		"--in is negative":                {"--in", "-1h"},
+		`--at is "tomorrow", want a time`: {"--at", "tomorrow"},
 	} {
 		r := b.run("", append([]string{"pub", "orders", "--data", "x"}, args...)...)
 		require.Equal(t, 1, r.code)

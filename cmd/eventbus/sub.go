@@ -15,42 +15,43 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-const subHelp = `Be a member of a group of a topic: print its events, or run a command for each.
+const subHelp = `Join a group of a topic, and print its events or run a command for each.
 
 Without --exec each event is printed as one line of JSON, in the form that pub reads,
-with "topic", "group", "attempt" and "position"; it is acknowledged when its line is
-written. With --exec, sh -c runs the command for each event, with that line on its
-standard input, and EVENTBUS_ID, EVENTBUS_TOPIC, EVENTBUS_TYPE, EVENTBUS_KEY,
+with "topic", "group", "attempt" and "position", and is acknowledged once its line is
+written. With --exec, sh -c runs the command for each event. The command gets the line
+on standard input and EVENTBUS_ID, EVENTBUS_TOPIC, EVENTBUS_TYPE, EVENTBUS_KEY,
 EVENTBUS_ATTEMPT, EVENTBUS_POSITION and EVENTBUS_GROUP in its environment. Its exit
-code says what follows:
+code decides what happens to the event:
 
-  0      the event is acknowledged
+  0      it is acknowledged
   65     it goes to the dead-letter topic now
-  other  it comes again after a while, until --attempts are used up (75 is the
-         usual code for that)
+  other  it is redelivered after a delay, until --attempts are used up (75 is the
+         conventional code for that)
 
-What commands print is passed on line by line, lines of several never mixed. The end
-of what a command prints on standard error is the text of its error, which a dead
-letter keeps. A command runs in a process group of its own; at --timeout, or when its
-event is lost to another member, the group gets SIGTERM, and SIGKILL half a second
-later. What a command leaves running that holds its output is killed too.
+The output of commands is passed on line by line; lines of different commands are
+never mixed. The end of what a command prints on standard error becomes the text of
+its error, which a dead letter keeps. Each command runs in a process group of its own.
+At --timeout, or when another member takes over its event, the group gets SIGTERM, and
+SIGKILL half a second later. Processes that a command leaves behind and that still
+hold its output are killed too.
 
-It ends after an interrupt, SIGTERM or SIGHUP; after --count events that
-have succeeded; or after --idle-exit: when for that long no event was handed out and
-none was being handled, and the backend says that none waits for this group: that
-none is new, held by any member, or delayed for another attempt. What the backend
-cannot tell does not count; where it can tell nothing, only the time does. In each
-case it takes nothing new, waits for what runs, at most for --drain, gives back what
-it has not begun, and prints an account on standard error. A second signal, a second
-or more after the first, is the end of --drain. The exit code is the greatest of these
+sub ends after an interrupt, SIGTERM or SIGHUP; after --count events have succeeded;
+or after --idle-exit, when for that long no event was delivered, none was being
+handled, and the backend reports none as new, held by any member, or delayed for
+another attempt. What the backend cannot report is not counted; if it can report
+nothing, only the time counts. In each case sub takes no new events, waits up to
+--drain for running commands, gives back the events that it has not begun, and prints
+a summary on standard error. A second signal, at least a second after the first, cuts
+the drain short. The exit code is the highest that applies:
 
-  0  clean
-  1  an error: acknowledgements were not confirmed, or standard output cannot be
-     written (an event that was not printed is not acknowledged); also if an event went
-     to the dead-letter topic or was discarded, with --fail-on-dead-letter, which is
-     the default if --count or --idle-exit has ended it
-  2  a command was killed: by a signal, at --timeout, or with its lost lease
-  3  the time of --drain was over, and commands were killed or events left`
+  0  a clean end
+  1  an error: acknowledgements were not confirmed, or standard output could not be
+     written (an event that was not printed is not acknowledged). With
+     --fail-on-dead-letter, also that an event went to the dead-letter topic or was
+     discarded; that is the default if --count or --idle-exit ended sub
+  2  a command was killed: by a signal, at --timeout, or when its lease was lost
+  3  --drain ran out, and commands were killed or events left`
 
 var (
 	ackModes = choicesOf(eventbus.AckOnSuccess, eventbus.AckOnReceive)
@@ -89,22 +90,22 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	}
 	s.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&s.options.Group, "group", "", "`group` whose events are shared among its members")
-	f.StringVar(&s.exec, "exec", "", "`command` of the shell to run for each event")
-	f.IntVar(&s.options.Concurrency, "concurrency", 1, "how many events are handled at once")
-	f.StringVar(&s.order, "order", "by-key", "which events wait for each other: by-key, none, total")
-	f.StringVar(&s.ack, "ack", "on-success", "when to acknowledge: on-success, or on-receive: at most once, nothing comes again")
+	f.StringVar(&s.options.Group, "group", "", "`group` to join; its members share the events")
+	f.StringVar(&s.exec, "exec", "", "shell `command` to run for each event")
+	f.IntVar(&s.options.Concurrency, "concurrency", 1, "how many events to handle at once")
+	f.StringVar(&s.order, "order", "by-key", "which events wait for each other: by-key, none or total")
+	f.StringVar(&s.ack, "ack", "on-success", "when to acknowledge: on-success, or on-receive (at most once, nothing is redelivered)")
 	f.StringVar(&s.start, "start", "earliest", "where a new group begins: "+startUsage)
-	f.IntVar(&s.count, "count", 0, "end after so many events have succeeded (default: no end)")
-	f.DurationVar(&s.idleExit, "idle-exit", 0, "end after so long without anything to do (default: no end)")
-	f.DurationVar(&s.options.Timeout, "timeout", time.Minute, "how long one event may take; negative: no end")
-	f.DurationVar(&s.options.Lease, "lease", 30*time.Second, "how long the backend waits for a member that has gone silent")
-	f.IntVar(&s.options.Retry.MaxAttempts, "attempts", 12, "how often an event may fail; -1: no end")
-	f.DurationVar(&s.options.Retry.Initial, "backoff", time.Second, "wait before the second attempt; each further one doubles it")
-	f.DurationVar(&s.options.Retry.Max, "max-backoff", 10*time.Minute, "the longest of these waits")
-	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for events that fail for good, or discard (default: TOPIC.dlq)")
-	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "how long to wait, at the end, for running commands")
-	f.BoolVar(&s.failOnDead, "fail-on-dead-letter", false, "exit code 1 if an event failed for good (default: if --count or --idle-exit ended it)")
+	f.IntVar(&s.count, "count", 0, "end after this many successes (default: never)")
+	f.DurationVar(&s.idleExit, "idle-exit", 0, "end after this long without anything to do (default: never)")
+	f.DurationVar(&s.options.Timeout, "timeout", time.Minute, "how long one event may take; negative: forever")
+	f.DurationVar(&s.options.Lease, "lease", 30*time.Second, "how long the backend waits for a silent member before it redelivers")
+	f.IntVar(&s.options.Retry.MaxAttempts, "attempts", 12, "how often an event may fail; -1: no limit")
+	f.DurationVar(&s.options.Retry.Initial, "backoff", time.Second, "delay before the second attempt; doubles with each further one")
+	f.DurationVar(&s.options.Retry.Max, "max-backoff", 10*time.Minute, "the longest of these delays")
+	f.StringVar(&s.options.DeadLetter, "dead-letter", "", "`topic` for events that fail for good, or discard to drop them (default: TOPIC.dlq)")
+	f.DurationVar(&s.drainTime, "drain", 25*time.Second, "drain timeout: how long to wait for running commands at the end")
+	f.BoolVar(&s.failOnDead, "fail-on-dead-letter", false, "exit with 1 if an event failed for good (default: if --count or --idle-exit ended sub)")
 	metricsFlag(cmd, &s.metrics)
 	announceFlag(cmd, &s.presence)
 	_ = cmd.MarkFlagRequired("group") // the flag exists
@@ -114,7 +115,7 @@ func newSub(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-// parse sets the options whose flags have words as values, and checks the flags.
+// parse checks the flags, and sets the options whose flags take words.
 func (s *sub) parse(cmd *cobra.Command) (err error) {
 	o := &s.options
 	if err = filled(cmd, "exec", "start"); err != nil {
@@ -132,15 +133,15 @@ func (s *sub) parse(cmd *cobra.Command) (err error) {
 	if o.DeadLetter == "discard" {
 		o.DeadLetter = eventbus.DiscardDeadLetters
 	}
-	switch { // checked here, because a zero option would mean its default
+	switch { // checked here, because the zero value of an option means its default
 	case o.Concurrency < 1:
 		return errors.New("--concurrency must be positive")
 	case o.Timeout == 0:
-		return errors.New("--timeout must not be 0; negative: no end")
+		return errors.New("--timeout must not be 0; negative means forever")
 	case o.Lease <= 0:
 		return errors.New("--lease must be positive")
 	case o.Retry.MaxAttempts == 0 || o.Retry.MaxAttempts < -1:
-		return errors.New("--attempts must be positive, or -1: no end")
+		return errors.New("--attempts must be positive, or -1 for no limit")
 	case o.Retry.Initial <= 0:
 		return errors.New("--backoff must be positive")
 	case o.Retry.Max < o.Retry.Initial && cmd.Flags().Changed("max-backoff"):
@@ -180,8 +181,8 @@ func ofFlag(err error) error {
 	return err
 }
 
-// failOnDeadLetter reports whether an event that failed for good is an error: if the flag says
-// so, and otherwise if the command has ended by itself.
+// failOnDeadLetter reports whether an event that failed for good is an error. The flag decides; without it, only a command
+// that ended by itself fails.
 func failOnDeadLetter(cmd *cobra.Command, flag bool) bool {
 	if cmd.Flags().Changed("fail-on-dead-letter") {
 		return flag

@@ -116,7 +116,7 @@ func TestSubDiscards(t *testing.T) {
 
 // A delayed retry is not idle.
 func TestSubIsNotIdleWhileARetryWaits(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(1), "pub", "orders")
 		start := time.Now()
 		r := b.ok("", "sub", "orders", "--group", "g", "--idle-exit", "50ms", "--backoff", "1s", "--exec", "[ $EVENTBUS_ATTEMPT = 2 ]")
@@ -128,7 +128,7 @@ func TestSubIsNotIdleWhileARetryWaits(t *testing.T) {
 
 // An event leased by another member keeps sub waiting, because it may be redelivered.
 func TestSubIsNotIdleWhileAnotherHolds(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(1), "pub", "orders")
 		release := filepath.Join(t.TempDir(), "release")
 		other := b.start("sub", "orders", "--group", "g", "--exec", "while [ ! -e "+release+" ]; do sleep 0.02; done", "--count", "1")
@@ -346,7 +346,7 @@ func TestSubThatCannotSettleFails(t *testing.T) {
 	r := b.run("", "sub", "orders", "--group", "g", "--count", "1", "--drain", "200ms")
 	require.Equal(t, 3, r.code, r.stderr)
 	require.Contains(t, r.stderr, "handled 1, retried 0, dead-lettered 0, discarded 0, not confirmed 1, left unsettled 1\n")
-	require.Contains(t, r.stderr, "\neventbus: sub: the time for the drain was over: 0 commands killed, 1 event left\n")
+	require.Contains(t, r.stderr, "\neventbus: sub: the drain timed out: 0 commands killed, 1 event left\n")
 }
 
 // The exit code of sub, and its account, say whether a command was killed.
@@ -385,13 +385,13 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// sub ends with exit code 3 if the time for the drain is over.
+// sub ends with exit code 3 if the drain times out.
 func TestExitCodeOfADrain(t *testing.T) {
-	server := redistest.Start(t)
-	t.Setenv(urlVariable, server.URL())
-	require.Zero(t, runOnReal(t, numbered(1), "pub", "orders").code)
+	t.Parallel()
+	s := station{redistest.Start(t), t}
+	require.Zero(t, s.run(numbered(1), "pub", "orders").code)
 	for _, command := range []string{"echo begun; sleep 30", "trap '' TERM; echo begun; sleep 30 & wait; sleep 30"} {
-		cmd := process(t, "sub", "orders", "--group", "g", "--exec", command, "--drain", "100ms", "--lease", "1s")
+		cmd := s.process("sub", "orders", "--group", "g", "--exec", command, "--drain", "100ms", "--lease", "1s")
 		var out, errs safeBuffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		require.NoError(t, cmd.Start())
@@ -406,7 +406,7 @@ func TestExitCodeOfADrain(t *testing.T) {
 // A command that fails shows at once: the first failed attempt is a line of the log, and the
 // account has the last error of each event that waits. Many failures are few lines.
 func TestSubShowsFailures(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(strings.Repeat(`{"data":1}`+"\n", 50), "pub", "orders")
 		s := b.start("sub", "orders", "--group", "g", "--backoff", "1h", "--max-backoff", "2h", "--exec", "echo no stock >&2; exit 1")
 		await(t, "each was tried", func() bool { return strings.Count("\n"+s.errs.String(), "\nno stock") == 50 })

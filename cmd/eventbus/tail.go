@@ -17,17 +17,18 @@ import (
 )
 
 const tailHelp = `Print the events of a topic, one line of JSON each, in the form that pub reads, with
-"topic" and "position". pub refuses dead letters: see dlq export. No group is needed,
-and none notices.
+"topic" and "position". pub refuses dead letters: use dlq export for those. tail needs
+no group, and no group notices.
 
-It begins with the oldest event that the topic keeps, or, with --from, after a
-position or with the events of a time: --since 2h. --from latest skips what is there. Without --follow it
-ends at the end. With it, it looks for more four times a second, and, while nothing
-comes, ever less often, down to once in two seconds, until it is interrupted; it
-waits for a topic that does not exist yet, and for a backend that has gone away.
+It begins with the oldest event that the topic keeps. --from begins after a position
+or at a time, --since 2h with the events of the last two hours, and --from latest
+skips what is there. Without --follow it stops at the end of the topic. With it, it
+polls for more until you interrupt it, four times a second at first and down to once
+in two seconds while nothing comes. It also waits for a topic that does not exist yet
+and for a backend that has gone away.
 
-With --lifecycle, it prints the records of package lifecycle about the events of the
-topic: runs, retries, dead letters. TOPIC/GROUP chooses the records of one group.`
+With --lifecycle it prints the records of package lifecycle about the events of the
+topic: runs, retries, dead letters. TOPIC/GROUP selects the records of one group.`
 
 // A tail is the command "eventbus tail", with its flags.
 type tail struct {
@@ -58,22 +59,22 @@ func newTail(drivers []backend.Driver) *cobra.Command {
 	t.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&t.from, "from", "earliest", startUsage)
-	f.StringVar(&t.since, "since", "", "begin with the events stored since a `time`, or for a duration such as 2h")
+	f.StringVar(&t.since, "since", "", "begin with the events stored since a `time`, or within a duration such as 2h")
 	f.BoolVar(&t.follow, "follow", false, "wait for more at the end")
 	f.BoolVar(&t.lifecycle, "lifecycle", false, "print the records about the events of TOPIC or TOPIC/GROUP")
-	f.IntVar(&t.count, "count", 0, "end after so many events (default: no end)")
+	f.IntVar(&t.count, "count", 0, "end after this many events (default: never)")
 	complete(cmd, "from", []choice[bool]{{"earliest", true}, {"latest", true}})
 	return cmd
 }
 
 const (
-	tailPage = 100 // messages in one request, which have 100 MiB at most
+	tailPage = 100 // messages per read, at most 100 MiB together
 
 	pollFirst = 250 * time.Millisecond
 	pollLast  = 2 * time.Second
 )
 
-// args checks the arguments: a topic, or with --lifecycle TOPIC/GROUP.
+// args checks the arguments: a topic or, with --lifecycle, TOPIC/GROUP.
 func (t *tail) args(cmd *cobra.Command, args []string) error {
 	if t.lifecycle && len(args) == 1 {
 		topic, group, cut := strings.Cut(args[0], "/")
@@ -112,7 +113,7 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 	for err == nil {
 		var ms []backend.Message
 		if ms, err = t.read(ctx, r, topic, from); errors.Is(err, backend.ErrGone) {
-			from = eventbus.StartEarliest // a topic that is made anew may have smaller positions
+			from = eventbus.StartEarliest // a topic that is created again may have lower positions
 		}
 		if t.passes(ctx, err) {
 			err = nil
@@ -145,8 +146,8 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 	return err
 }
 
-// begin returns where to read first. It puts the last position in place of latest, so that no
-// event between two reads is missed.
+// begin returns where to read first. It replaces latest by the last position, so that no event between two reads is
+// missed.
 func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (from eventbus.Start, err error) {
 	if t.since != "" {
 		since, err := parseTime("since", t.since)
@@ -182,10 +183,10 @@ func (t *tail) read(ctx context.Context, r backend.Reader, topic string, from ev
 	return ms, err
 }
 
-// passes reports whether, with --follow, a read after the error err may succeed. A read with
-// an unknown outcome is harmless to repeat.
+// passes reports whether, with --follow, err may pass and the read is worth repeating. Reads are harmless to repeat if
+// their outcome is unknown.
 func (t *tail) passes(ctx context.Context, err error) bool {
-	_, silent := errors.AsType[*silenceError](err)
+	_, silent := errors.AsType[*timeoutError](err)
 	passes := silent || errors.Is(err, backend.ErrGone) || errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
 	return passes && t.follow && ctx.Err() == nil
 }

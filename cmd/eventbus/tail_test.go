@@ -52,7 +52,7 @@ func TestTail(t *testing.T) {
 }
 
 func TestTailFollows(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		tail := b.start("tail", "orders", "--follow") // a topic that does not exist yet
 		b.ok(numbered(3), "pub", "orders")
 		await(t, "three", func() bool { return strings.Count(tail.out.String(), "\n") == 3 })
@@ -81,7 +81,7 @@ func TestTailFromLatestBearsAnError(t *testing.T) {
 	defer func() { require.NoError(t, mem.Close()) }()
 	m := &backend.Message{Topic: "orders", ID: "old"}
 	require.NoError(t, mem.Publish(t.Context(), []*backend.Message{m}))
-	tail := tail{from: "latest", follow: true, connection: connection{patience: time.Minute}}
+	tail := tail{from: "latest", follow: true, connection: connection{timeout: time.Minute}}
 	for _, passing := range []error{backend.ErrUnavailable, backend.ErrUnknownOutcome} {
 		position, err := tail.begin(t.Context(), &away{Reader: mem, err: passing}, "orders")
 		require.NoError(t, err)

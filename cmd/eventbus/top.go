@@ -17,19 +17,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const topHelp = `Show how the groups of the topics are doing, again and again, the ones in trouble
-first; without a topic, all groups. It ends when it is interrupted.
+const topHelp = `Show how the groups of the given topics are doing, or all groups, and refresh the
+screen until you interrupt it. Groups in trouble come first.
 
   STATUS  ok, paused, unknown, behind (the oldest event is a minute old), no members,
           stuck (five minutes old, and no progress for a minute), or losing (the topic
           no longer has all events that the group has not settled)
 
-The other columns are those of groups. DEAD is a number with + while letters are
-counted, and beyond 100,000. A topic with partitions is one topic. While the broker
-does not answer, the last figures stay, with their age.
+The other columns are those of eventbus groups. DEAD has a + while dead letters are
+being counted, and beyond 100,000. A topic with partitions is one topic. While the
+broker does not answer, the last numbers stay on the screen with their age.
 
-The broker gets at most 100 calls a second on average, so many groups are shown less
-often. With --json each round is a line.`
+The broker gets at most 100 calls a second on average, so with many groups the screen
+is refreshed less often. With --json each round is a line.`
 
 // A top is the command "eventbus top", with its flags.
 type top struct {
@@ -58,9 +58,9 @@ func newTop(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	}
 	t.addFlags(cmd)
 	f := cmd.Flags()
-	f.DurationVar(&t.interval, "interval", 2*time.Second, "the `time` between two rounds")
-	f.IntVar(&t.count, "count", 0, "end after so many rounds (default: no end)")
-	f.IntVar(&t.rows, "rows", 40, "show at most so many groups; 0: all")
+	f.DurationVar(&t.interval, "interval", 2*time.Second, "the `time` between rounds")
+	f.IntVar(&t.count, "count", 0, "end after this many rounds (default: never)")
+	f.IntVar(&t.rows, "rows", 40, "show at most this many groups; 0: all")
 	return cmd
 }
 
@@ -80,7 +80,7 @@ func (t *top) run(cmd *cobra.Command, names []string) error {
 	if err := t.bound(ctx, func(ctx context.Context) error { return operator.RequireTopics(ctx, bus.Backend(), names...) }); err != nil {
 		return err
 	}
-	sampler := groupstats.NewSampler(bus.Backend(), groupstats.Options{Interval: t.interval, Timeout: t.patience})
+	sampler := groupstats.NewSampler(bus.Backend(), groupstats.Options{Interval: t.interval, Timeout: t.timeout})
 	clear := ""
 	if isTerminal(cmd.OutOrStdout()) {
 		clear = "\x1b[H\x1b[2J"
@@ -104,7 +104,7 @@ func (t *top) run(cmd *cobra.Command, names []string) error {
 
 // A round is a line of top --json.
 type round struct {
-	Taken  time.Time `json:"taken,omitzero"` // when the figures were taken
+	Taken  time.Time `json:"taken,omitzero"` // when the stats were taken
 	Error  string    `json:"error,omitempty"`
 	Groups []topRow  `json:"groups"`
 }
@@ -137,7 +137,7 @@ func (r *topRow) dead() string {
 	return r.DeadLetters.String()
 }
 
-// write prints the figures of a round.
+// write prints a round.
 func (t *top) write(w io.Writer, clear string, s *groupstats.Snapshot, names []string) error {
 	rows := []topRow{}
 	n := map[groupstats.Status]int{}
@@ -178,7 +178,7 @@ func (t *top) write(w io.Writer, clear string, s *groupstats.Snapshot, names []s
 	return err
 }
 
-// headline returns the first line: how many groups have each status, or why there are no new figures.
+// headline returns the first line: how many groups have each status, or why there are no new numbers.
 func headline(s *groupstats.Snapshot, n map[groupstats.Status]int, now time.Time) string {
 	var words []string
 	for _, st := range groupstats.Statuses {
@@ -192,9 +192,9 @@ func headline(s *groupstats.Snapshot, n map[groupstats.Status]int, now time.Time
 	}
 	switch {
 	case s.Err != nil && s.Taken.IsZero():
-		text = now.Format(time.TimeOnly) + "  no figures yet: " + short(s.Err.Error())
+		text = now.Format(time.TimeOnly) + "  no numbers yet: " + short(s.Err.Error())
 	case s.Err != nil:
-		text += "  (figures of " + age(s.Taken, now) + " ago: " + short(s.Err.Error()) + ")"
+		text += "  (numbers of " + age(s.Taken, now) + " ago: " + short(s.Err.Error()) + ")"
 	}
 	return text
 }

@@ -94,8 +94,8 @@ func TestTopSummary(t *testing.T) {
 	away := fmt.Errorf("dial:\n%w", backend.ErrUnavailable)
 	for want, s := range map[string]*groupstats.Snapshot{
 		"12:03:05  groups: 1 stuck, 7 ok":                                         {Taken: now},
-		"12:03:05  groups: 1 stuck, 7 ok  (figures of 8s ago: dial: unavailable)": {Taken: now.Add(-8 * time.Second), Err: away},
-		"12:03:05  no figures yet: dial: unavailable":                             {Err: away},
+		"12:03:05  groups: 1 stuck, 7 ok  (numbers of 8s ago: dial: unavailable)": {Taken: now.Add(-8 * time.Second), Err: away},
+		"12:03:05  no numbers yet: dial: unavailable":                             {Err: away},
 	} {
 		require.Equal(t, want, headline(s, n, now))
 	}

@@ -27,9 +27,9 @@ func newTopics(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 		Use:   "topics",
 		Short: "List the topics",
 		Long: `List the topics, how many groups each has, and its depth: how many events it keeps.
-It is unknown if the topic has no group and more than 1,000 events or 16 MiB.
+The depth is unknown if the topic has no group and more than 1,000 events or 16 MiB.
 
-A topic with partitions is one line. Its depth is the sum over all partitions.`,
+A topic with partitions is one line, and its depth is the sum over all partitions.`,
 		Args: topicArgs(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.look(cmd, func(ctx context.Context, b backend.Backend) error {
@@ -52,7 +52,7 @@ A topic with partitions is one line. Its depth is the sum over all partitions.`,
 	return cmd
 }
 
-const allUsage = "list also the inner topics of topics with partitions: partitions, owners and members"
+const allUsage = "also list the topics behind topics with partitions: partitions, owners and members"
 
 func writeTopics(to io.Writer, rows []groupstats.TopicRow) error {
 	heading := "TOPIC\tGROUPS\tDEPTH"
@@ -69,23 +69,23 @@ func writeTopics(to io.Writer, rows []groupstats.TopicRow) error {
 
 func newTopicsDeclare(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return newTopicsSettings(drivers, asJSON, &cobra.Command{
-		Use: "declare TOPIC", Short: "Make a topic", Example: "  eventbus topics declare orders --keep 24h",
-		Long: "Make a topic, with settings that the broker stores. A topic that has settings keeps them.\nThe command prints the settings in force.",
+		Use: "declare TOPIC", Short: "Create a topic", Example: "  eventbus topics declare orders --keep 24h",
+		Long: "Create a topic with settings that the broker stores. A topic that already has settings keeps\nthem. The command prints the settings in force.",
 	}, false)
 }
 
 func newTopicsSet(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return newTopicsSettings(drivers, asJSON, &cobra.Command{
 		Use: "set TOPIC", Short: "Change the settings of a topic", Example: "  eventbus topics set orders --keep 72h --max-messages 1000000\n  eventbus topics set orders --partitions 32",
-		Long: "Replace the settings of a topic, for every process. A setting without its flag is removed.\n\n" + divideHelp,
+		Long: "Replace the settings of a topic, for every process. A setting without its flag is removed.\n\n" + partitionsHelp,
 	}, true)
 }
 
-// newTopicsSettings makes a command that declares a topic with settings. With replace, it may also
-// change the number of partitions.
+// newTopicsSettings makes cmd declare a topic with settings. With replace it changes the settings of a topic, or its
+// number of partitions.
 func newTopicsSettings(drivers []backend.Driver, asJSON *bool, cmd *cobra.Command, replace bool) *cobra.Command {
 	c := &change{connection: connection{drivers: drivers}, asJSON: asJSON}
-	d := divide{change: c}
+	d := repartition{change: c}
 	var s backend.TopicSettings
 	var size string
 	c.command(cmd, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) (err error) {
@@ -107,22 +107,22 @@ func newTopicsSettings(drivers []backend.Driver, asJSON *bool, cmd *cobra.Comman
 			return err
 		}
 		if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s exists%s\n", topic, inForce(has)); err == nil && has != s && s != (backend.TopicSettings{}) {
-			err = errors.New("the topic has other settings, which stay in force: topics set changes them")
+			err = errors.New("the topic has other settings, which stay in force; change them with topics set")
 		}
 		return err
 	})
 	f := cmd.Flags()
-	f.DurationVar(&s.Keep, "keep", 0, "how long an event stays that every group has settled (default: not at all)")
-	f.Int64Var(&s.MaxMessages, "max-messages", 0, "the most events of the topic (default: the bound of the backend)")
-	f.StringVar(&size, "max-bytes", "", "the most `bytes` of the topic, such as 10GiB (default: the bound of the backend)")
+	f.DurationVar(&s.Keep, "keep", 0, "how long to keep an event that every group has settled (default: not at all)")
+	f.Int64Var(&s.MaxMessages, "max-messages", 0, "the most events in the topic (default: the limit of the backend)")
+	f.StringVar(&size, "max-bytes", "", "the most `bytes` in the topic, such as 10GiB (default: the limit of the backend)")
 	if replace {
-		f.IntVar(&d.number, "partitions", 0, "the number of partitions, of a topic that has some")
+		f.IntVar(&d.number, "partitions", 0, "the new number of partitions of a topic that has some")
 		f.BoolVar(&c.yes, "yes", false, "do not ask")
 	}
 	return cmd
 }
 
-// inForce returns a text about settings, such as ", keeps events for 24h0m0s".
+// inForce describes settings, such as ", keeps events for 24h0m0s".
 func inForce(s backend.TopicSettings) (text string) {
 	if s.Keep > 0 {
 		text += fmt.Sprintf(", keeps events for %v", s.Keep)
@@ -140,7 +140,7 @@ func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	c := &change{connection: connection{drivers: drivers}, asJSON: asJSON}
 	cmd := c.command(&cobra.Command{
 		Use: "delete TOPIC", Short: "Delete a topic with its groups and events", Example: "  eventbus topics delete orders.old",
-		Long: "Delete a topic with its groups and events. A running member makes it again, so stop the\nmembers first.",
+		Long: "Delete a topic with its groups and events. A running member would create it again, so stop\nthe members first.",
 	}, 1, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, _ string) error {
 		admin, err := operator.Admin(ctx, bus.Backend(), topic, "")
 		if err != nil {
@@ -175,19 +175,19 @@ func newTopicsDelete(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	return cmd
 }
 
-const divideHelp = `--partitions changes the number of partitions of a topic that has some, and leaves the other
-settings. First let the groups settle all events, and then stop all members. Publishers
-wait for about ten seconds. Then programs with the old number get an error. The command
-asks before it deletes settled events that the topic keeps, or loses their order.`
+const partitionsHelp = `--partitions changes the number of partitions of a topic that has some, and leaves its other
+settings alone. First let the groups settle all events, then stop all members. Publishers
+wait for about ten seconds; after that, programs with the old number get an error. The
+command asks before it deletes settled events that the topic keeps, or loses their order.`
 
-// A divide is the part of topics set that changes the number of partitions.
-type divide struct {
+// A repartition is the part of topics set that changes the number of partitions.
+type repartition struct {
 	*change
 	number int
 }
 
-// A divided is the result that it prints.
-type divided struct {
+// A repartitioned is the result that it prints.
+type repartitioned struct {
 	Topic      string           `json:"topic"`
 	Done       string           `json:"done"` // divided; unchanged
 	Before     int              `json:"before"`
@@ -197,7 +197,7 @@ type divided struct {
 	Events     groupstats.Count `json:"events"`  // that were deleted with them
 }
 
-func (d *divide) run(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic string) error {
+func (d *repartition) run(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic string) error {
 	for _, other := range []string{"keep", "max-messages", "max-bytes"} {
 		if cmd.Flags().Changed(other) {
 			return fmt.Errorf("give --partitions without --%s: it leaves the other settings as they are", other)
@@ -217,7 +217,7 @@ func (d *divide) run(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus,
 	if err != nil {
 		return err
 	}
-	now := divided{topic, "divided", r.Before, r.Now, r.Groups, r.Deleted, groupstats.Count(r.Events)}
+	now := repartitioned{topic, "divided", r.Before, r.Now, r.Groups, r.Deleted, groupstats.Count(r.Events)}
 	text := fmt.Sprintf("%s has %d partitions now, in place of %d", topic, r.Now, r.Before)
 	if r.Before == r.Now {
 		now.Done, text = "unchanged", fmt.Sprintf("%s has %d partitions already", topic, r.Now)
@@ -234,7 +234,7 @@ func (d *divide) run(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus,
 	return err
 }
 
-// loses describes a loss to the operator.
+// loses describes what the operator would lose.
 func loses(topic string, number int, l partition.Loss) string {
 	if o := l.Other; o != nil {
 		return fmt.Sprintf("give up the change to %s that %q began at %s, and that must not run any more", plural.Of(int64(o.Next), "partition"), o.By, o.Began.Format(time.RFC3339))

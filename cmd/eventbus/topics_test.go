@@ -15,7 +15,7 @@ func TestTopicsChange(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		b.ok("", "groups", "create", "orders", "billing")
 		b.ok("", "pub", "orders", "--data", "1")
-		require.Equal(t, "eventbus: topics delete: this would delete 1 event of orders and 1 group: give --yes\n", b.run("", "topics", "delete", "orders").stderr)
+		require.Equal(t, "eventbus: topics delete: this would delete 1 event of orders and 1 group: confirm with --yes\n", b.run("", "topics", "delete", "orders").stderr)
 		require.Contains(t, b.run("", "topics", "delete", "order", "--yes").stderr, `there is no topic "order"; did you mean orders?`)
 		require.Equal(t, "orders is deleted, with 1 event that it kept and 1 group\n", b.ok("", "topics", "delete", "orders", "--yes").stdout)
 		require.Empty(t, b.ok("", "topics").stdout)

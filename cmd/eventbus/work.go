@@ -17,17 +17,18 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-const workHelp = `Run a command for each event of the subscriptions of a configuration file, as one
+const workHelp = `Run a command for each event of the subscriptions in a configuration file, as one
 service with several groups.
 
-Each event runs the command with the line, the environment and the exit codes that
-"eventbus sub --help" describes; EVENTBUS_TOPIC and EVENTBUS_GROUP tell it which
-subscription the event is of. The file has the topics, the groups, how many commands
-run at once, their timeouts and retries. Its groups exist before the first command runs.
+Each command gets the line and the environment that "eventbus sub --help" describes,
+and its exit codes mean the same; EVENTBUS_TOPIC and EVENTBUS_GROUP say which
+subscription the event belongs to. The topics and groups, how many commands run at
+once, their timeouts and retries come from the file. The groups are created before the
+first command runs.
 
-It ends as sub does, and prints an account of each subscription on standard error. The
-time for the drain is drain_timeout of the file, unless --drain is given. The exit code
-is that of sub, over all subscriptions.`
+It ends like sub and prints a summary of each subscription on standard error. The
+drain timeout is drain_timeout of the file unless you give --drain. The exit code is
+that of sub, over all subscriptions.`
 
 // A work is the command "eventbus work", with its flags.
 type work struct {
@@ -44,7 +45,7 @@ func newWork(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	w := &work{connection: connection{drivers: drivers}}
 	cmd := &cobra.Command{
 		Use:   "work --config FILE --exec COMMAND",
-		Short: "Run a command for each event of the groups of a configuration file",
+		Short: "Run a command for each event of the groups in a configuration file",
 		Long:  workHelp,
 		Example: "  eventbus work --config eventbus.yaml --exec ./handle\n" +
 			"  eventbus work --config eventbus.yaml --only billing --exec ./charge",
@@ -58,12 +59,12 @@ func newWork(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&w.file, "config", "", "`file` with the bus and its subscriptions")
-	f.StringVar(&w.exec, "exec", "", "`command` of the shell to run for each event")
+	f.StringVar(&w.exec, "exec", "", "shell `command` to run for each event")
 	f.StringSliceVar(&w.only, "only", nil, "`names` of the subscriptions to run (default: all)")
-	f.DurationVar(&w.idleExit, "idle-exit", 0, "end after so long without anything to do (default: no end)")
-	f.DurationVar(&w.drain, "drain", 0, "how long to wait, at the end, for running commands (default: drain_timeout of the file)")
-	f.BoolVar(&w.failOnDead, "fail-on-dead-letter", false, "exit code 1 if an event failed for good (default: if --idle-exit ended it)")
-	f.DurationVar(&w.patience, "connect-timeout", 5*time.Second, "how long the backend may take to answer")
+	f.DurationVar(&w.idleExit, "idle-exit", 0, "end after this long without anything to do (default: never)")
+	f.DurationVar(&w.drain, "drain", 0, "drain timeout: how long to wait for running commands at the end (default: drain_timeout of the file)")
+	f.BoolVar(&w.failOnDead, "fail-on-dead-letter", false, "exit with 1 if an event failed for good (default: if --idle-exit ended work)")
+	f.DurationVar(&w.timeout, "connect-timeout", 5*time.Second, "how long to wait for an answer of the backend")
 	metricsFlag(cmd, &w.metrics)
 	announceFlag(cmd, &w.presence)
 	for _, flag := range []string{"config", "exec"} {
@@ -79,7 +80,7 @@ func (w *work) parse(cmd *cobra.Command) error {
 		return errors.New("--idle-exit is negative")
 	case w.drain <= 0 && cmd.Flags().Changed("drain"):
 		return errors.New("--drain must be positive")
-	case w.patience <= 0:
+	case w.timeout <= 0:
 		return errors.New("--connect-timeout must be positive")
 	}
 	return filled(cmd, "config", "exec")
@@ -171,7 +172,7 @@ func (w *work) add(j *jobs, cfg *config.Config, name string) error {
 	return j.add(name, topic, o, w.exec)
 }
 
-// open opens the bus of the file, with the observer and the middleware of extra.
+// open opens the bus of the file, with the observer and middleware of extra.
 func (w *work) open(ctx context.Context, cfg *config.Config, extra eventbus.Options) (bus *eventbus.Bus, err error) {
 	err = w.bound(ctx, func(ctx context.Context) error {
 		bus, err = cfg.Open(ctx, func(o *eventbus.Options) {
@@ -182,7 +183,7 @@ func (w *work) open(ctx context.Context, cfg *config.Config, extra eventbus.Opti
 	if err != nil {
 		return nil, err
 	}
-	if err := w.answered(ctx, bus); err != nil {
+	if err := w.ping(ctx, bus); err != nil {
 		w.close(ctx, bus)
 		return nil, err
 	}

@@ -94,8 +94,8 @@ func TestWorkRefuses(t *testing.T) {
 // A signal drains all groups. A second one kills the commands that still run, and the account is
 // printed all the same.
 func TestWorkGetsSignals(t *testing.T) {
-	server := redistest.Start(t)
-	t.Setenv(urlVariable, server.URL())
+	t.Parallel()
+	s := station{redistest.Start(t), t}
 	file := configFile(t, strings.ReplaceAll(workFile, "test:", "${"+urlVariable+"}"))
 	for _, row := range []struct {
 		group, command string
@@ -104,10 +104,10 @@ func TestWorkGetsSignals(t *testing.T) {
 		says           string
 	}{
 		{"one", "echo begun; sleep 0.5", 1, 0, "billing: handled 1, retried 0, dead-lettered 0, discarded 0\n"},
-		{"two", "echo begun; sleep 100", 2, 3, "eventbus: work: the time for the drain was over: 1 command killed, 0 events left\n"},
+		{"two", "echo begun; sleep 100", 2, 3, "eventbus: work: the drain timed out: 1 command killed, 0 events left\n"},
 	} {
-		require.Zero(t, runOnReal(t, numbered(1), "pub", "orders").code)
-		cmd := process(t, "work", "--config", file, "--exec", row.command, "--drain", "1h", "--only", "billing")
+		require.Zero(t, s.run(numbered(1), "pub", "orders").code)
+		cmd := s.process("work", "--config", file, "--exec", row.command, "--drain", "1h", "--only", "billing")
 		var out, errs safeBuffer
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		require.NoError(t, cmd.Start())

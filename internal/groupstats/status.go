@@ -46,17 +46,17 @@ func (s Status) Explain() string {
 	case OK:
 		return "The group keeps up."
 	case Paused:
-		return "An operator has paused the group. Its members get no events meanwhile."
+		return "An operator has paused the group, and its members get no events until it is resumed."
 	case Behind:
-		return "The oldest event waits for long, or waits for another attempt. The group still moves."
+		return "The oldest event has been waiting for long, or waits for another attempt. The group is still making progress."
 	case NoMembers:
 		return "No process is attached to the group, so nobody handles its events."
 	case Stuck:
-		return "The oldest event has waited for long, and the group makes no progress with its oldest events. A handler hangs, or an event fails each time."
+		return "The oldest event has been waiting for long, and the group makes no progress with its oldest events. A handler hangs, or an event fails every time."
 	case Losing:
-		return "The topic no longer has all events that the group has not settled. A limit of the broker, or somebody, has removed them."
+		return "The topic no longer has all events that the group has not settled. A limit of the broker, or somebody, removed them."
 	}
-	return "The backend does not tell how the group is doing."
+	return "The backend does not report how the group is doing."
 }
 
 // Still is how long a stuck group has made no progress, or Options.Stuck if that is shorter.

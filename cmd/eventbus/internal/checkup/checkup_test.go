@@ -167,7 +167,7 @@ func TestSilentMember(t *testing.T) {
 		publish(t, b, partition.MembersTopic("orders"), `{"member":"m1","name":"shop@host","group":"billing","owned":"0-1"}`)
 		found := codes(t, b, usual)
 		require.Len(t, found, 1)
-		require.Contains(t, found["member-silent"].Text, `The member "shop@host" has said nothing for seconds: it is dead or stands still. It owned the partitions 0-1.`)
+		require.Contains(t, found["member-silent"].Text, `The member "shop@host" has sent no heartbeat for several seconds: it is dead or hangs. It owned the partitions 0-1.`)
 
 		bus, err := eventbus.New(b, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Partitions: 4}}})
 		require.NoError(t, err)

@@ -26,7 +26,7 @@ func (r *run) groups() {
 				"raise the limit of the broker that removes events, and publish the lost events again")
 		case groupstats.Stuck:
 			r.find(backend.SeverityError, "group-stuck", g.Topic, g.Name, g.Status.Explain()+" "+r.backlog(g),
-				"look at the logs of the handler; if one event fails each time or hangs, take it away with eventbus groups bury; if handlers hang, restart their program")
+				"look at the logs of the handler; if one event fails every time or hangs, bury it with eventbus groups bury; if handlers hang, restart their program")
 		case groupstats.NoMembers:
 			r.deserted(g)
 		case groupstats.Behind:
@@ -39,7 +39,7 @@ func (r *run) groups() {
 
 // backlog says in a sentence how many events a group has not settled, and how old they are.
 func (r *run) backlog(g *groupstats.Group) string {
-	return fmt.Sprintf("It has not got %s, holds %s and delays %s; the oldest is %s old.", of(g.Lag), of(g.InFlight), of(g.Delayed), r.age(g.Oldest))
+	return fmt.Sprintf("It has not received %s, holds %s and delays %s; the oldest is %s old.", of(g.Lag), of(g.InFlight), of(g.Delayed), r.age(g.Oldest))
 }
 
 func of(n groupstats.Count) string {
@@ -68,8 +68,8 @@ func (r *run) deserted(g *groupstats.Group) {
 		r.find(backend.SeverityWarning, "group-abandoned", g.Topic, g.Name, "No member is attached, and its oldest event is old. "+r.backlog(g),
 			"start its program, or delete the group if nobody needs its events", "eventbus", "groups", "delete", g.Topic, g.Name, "--yes")
 	case g.InFlight > 0:
-		r.find(backend.SeverityError, "group-died", g.Topic, g.Name, "Its members have ended without giving back the events that they held. "+r.backlog(g),
-			"start its program again, which gets the events when their leases have expired")
+		r.find(backend.SeverityError, "group-died", g.Topic, g.Name, "Its members ended without giving back the events that they held. "+r.backlog(g),
+			"start its program again; it gets the events when their leases have expired")
 	default:
 		r.find(backend.SeverityWarning, "group-no-members", g.Topic, g.Name, g.Status.Explain()+" "+r.backlog(g), "start its program")
 	}
@@ -79,7 +79,7 @@ func (r *run) deserted(g *groupstats.Group) {
 // its program.
 func (r *run) behind(g *groupstats.Group) {
 	if g.RetriesOnly() {
-		r.find(backend.SeverityNote, "group-retries", g.Topic, g.Name, "Its oldest events fail, and wait for another attempt. "+r.backlog(g),
+		r.find(backend.SeverityNote, "group-retries", g.Topic, g.Name, "Its oldest events fail and are waiting for another attempt. "+r.backlog(g),
 			"look at the logs of the handler")
 		return
 	}
@@ -103,7 +103,7 @@ func (r *run) paused(g *groupstats.Group) {
 	topic, remedy := g.Topic, "resume it"
 	for _, p := range g.Parts {
 		if p.Paused {
-			topic, remedy = partition.Topic(g.Topic, p.Number), "resume it in this partition, and in each other one that is paused"
+			topic, remedy = partition.Topic(g.Topic, p.Number), "resume it in this partition, and in every other one that is paused"
 			break
 		}
 	}
@@ -114,7 +114,7 @@ func (r *run) paused(g *groupstats.Group) {
 // them.
 func (r *run) missing() {
 	if len(r.Wanted) > 0 && r.snapshot.Beyond > 0 {
-		r.unseen("whether the groups of the file exist, because there are so many groups")
+		r.unseen("whether the groups of the file exist, because there are too many groups")
 		return
 	}
 	for _, w := range r.Wanted {
@@ -122,7 +122,7 @@ func (r *run) missing() {
 			continue
 		}
 		r.find(backend.SeverityWarning, "group-missing", w.Topic, w.Group,
-			"The group of the subscription "+w.Subscription+" does not exist: it may miss the events until it does.", "start its program")
+			"The group of the subscription "+w.Subscription+" does not exist, so it may miss events until it does.", "start its program")
 	}
 }
 
@@ -150,7 +150,7 @@ func (r *run) lettersOf(topic string, l *groupstats.Letters) {
 	if l.More {
 		r.unseen("the dead letters in %s beyond the first %d", topic, l.N)
 	}
-	remedy := "find the cause by eventbus dlq ls, mend it, and let the groups handle the events again"
+	remedy := "find the cause with eventbus dlq ls, fix it, and redrive the events"
 	command := []string{"eventbus", "dlq", "redrive", topic}
 	if l.N >= r.Letters {
 		r.find(backend.SeverityWarning, "letters-many", topic, "", fmt.Sprintf("The topic has %s. %s", lettersIn(l), kinds(l)), remedy, command...)

@@ -29,7 +29,7 @@ func (r *run) settings(ctx context.Context) error {
 	}
 	for i := range all {
 		if n := all[i].More; n > 0 {
-			r.unseen("%s of %s, which its note leaves out", plural.Of(n, "subscription"), all[i].Name)
+			r.unseen("%s of %s, which its heartbeat leaves out", plural.Of(n, "subscription"), all[i].Name)
 		}
 	}
 	settled := slices.DeleteFunc(all, func(p presence.Process) bool { return r.since(p.Started) < r.Late })

@@ -79,7 +79,7 @@ func (r *run) unreadIn(ctx context.Context, topic string, parts []string) error 
 		}
 		if len(first) > 0 {
 			r.find(backend.SeverityWarning, "topic-unread", topic, "",
-				fmt.Sprintf("The topic has events, the oldest of which is %s old, and no group gets them.", r.age(eventbus.EventOf(&first[0]).Time)),
+				fmt.Sprintf("The topic has events, the oldest of which is %s old, but no group that gets them.", r.age(eventbus.EventOf(&first[0]).Time)),
 				"start the program of a group, or delete the topic", "eventbus", "topics", "delete", name, "--yes")
 			return nil
 		}
@@ -132,11 +132,11 @@ func (r *run) owners(ctx context.Context, before map[owned][]int) (map[owned][]i
 		case !also:
 		case o.Member != "":
 			r.find(backend.SeverityWarning, "member-silent", o.Topic, o.Group,
-				fmt.Sprintf("The member %q has said nothing for seconds: it is dead or stands still. It owned %s.", o.Member, partitions(o.Partitions)),
-				"end or restart its process")
+				fmt.Sprintf("The member %q has sent no heartbeat for several seconds: it is dead or hangs. It owned %s.", o.Member, partitions(o.Partitions)),
+				"stop or restart its process")
 		case len(still) > 0:
 			r.find(backend.SeverityWarning, "partition-free", o.Topic, o.Group,
-				fmt.Sprintf("No member owns %s, so nobody gets their events, although members live.", partitions(still)),
+				fmt.Sprintf("No member owns %s, so nobody gets their events, although there are live members.", partitions(still)),
 				"look at the logs of the members; eventbus groups --owners shows them", "eventbus", "groups", o.Topic, "--owners")
 		}
 	}
@@ -171,16 +171,16 @@ func (r *run) numbers(ctx context.Context) error {
 		}
 		if open != nil && r.since(open.Began) >= r.Late {
 			r.find(backend.SeverityError, "partitions-unfinished", t.Name, "",
-				fmt.Sprintf("The number of partitions is %d. %q began to change it to %d at %s and has not ended it, so publishers wait.",
+				fmt.Sprintf("The number of partitions is %d. %q began to change it to %d at %s and did not finish, so publishers wait.",
 					open.Stored, open.By, open.Next, open.Began.UTC().Format(time.RFC3339)),
-				"if that command no longer runs, repeat it", "eventbus", "topics", "set", t.Name, "--partitions", strconv.Itoa(open.Next), "--yes")
+				"if that command is no longer running, repeat it", "eventbus", "topics", "set", t.Name, "--partitions", strconv.Itoa(open.Next), "--yes")
 		}
 		for _, p := range t.Partitions {
 			if number > 0 && p >= number && open == nil {
 				name := partition.Topic(t.Name, p)
 				r.find(backend.SeverityWarning, "partition-left", t.Name, "",
-					fmt.Sprintf("The topic %s exists, and %s has only %d partitions: nobody gets its events.", name, t.Name, number),
-					"look at it by eventbus tail, and then delete it", "eventbus", "topics", "delete", name, "--yes")
+					fmt.Sprintf("The topic %s exists, but %s has only %d partitions, so nobody gets its events.", name, t.Name, number),
+					"look at it with eventbus tail, then delete it", "eventbus", "topics", "delete", name, "--yes")
 			}
 		}
 	}
@@ -219,8 +219,8 @@ func (r *run) clock(ctx context.Context) error {
 				word = "behind"
 			}
 			r.find(backend.SeverityWarning, "clock-skew", "", "",
-				fmt.Sprintf("The clock of the broker is %v %s the clock of this machine: scheduled events, and the ages in reports, are wrong by so much.", off.Round(time.Millisecond), word),
-				"let a time service such as chrony set both clocks")
+				fmt.Sprintf("The clock of the broker is %v %s the clock of this machine: scheduled events, and ages in reports, are off by as much.", off.Round(time.Millisecond), word),
+				"synchronize both clocks, for example with chrony")
 			return nil
 		}
 	}

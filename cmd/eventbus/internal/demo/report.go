@@ -50,7 +50,7 @@ func (r Report) Err() error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the account is wrong: %s", strings.Join(wrong, ", "))
+	return fmt.Errorf("the count is wrong: %s", strings.Join(wrong, ", "))
 }
 
 // WriteText writes the report as a table.
