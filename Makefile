@@ -14,7 +14,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: bench-console help build release portable test lint fmt fuzz conformance conformance-report versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover services nightly clean bench-replay bench-scaling console-shots
+.PHONY: bench-console help build release portable test lint fmt fuzz conformance conformance-report versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover services nightly clean bench-scaling console-shots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,9 +99,6 @@ bench-failing: ## what failing events cost the others, on the broker URL (mem:)
 	cd benchmarks && go run ./failing -url $(or $(URL),mem:)
 
 bench-doc: bench bench-curves bench-plot ## all of docs/PERFORMANCE.md that is measured, anew
-
-bench-replay: services ## a group gets a million kept events again, from a time on, on Redis and NATS; about 5 minutes
-	cd benchmarks && go run ./replay
 
 bench-scaling: services ## package scale follows a backlog of 50,000 events from 1 handler to 16 and back, on Redis and NATS; two minutes; draws docs/scaling.svg
 	cd benchmarks && go run ./scaling -svg ../docs/scaling.svg
