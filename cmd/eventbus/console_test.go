@@ -115,7 +115,7 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// A real member of a topic with partitions, and its figures.
+// A real member of a topic with partitions, and its numbers.
 func TestServePartitions(t *testing.T) {
 	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		bus, err := eventbus.New(sharedBackend{b.b}, eventbus.Options{Service: "test", Observer: logProblems(io.Discard), Topics: map[string]eventbus.TopicOptions{"parts": {Partitions: 3}}})
@@ -137,7 +137,7 @@ func TestServePartitions(t *testing.T) {
 		await(t, "the member owns all partitions", func() bool { return len(sub.Partitions()) == 3 })
 		v, _ := b.serve()
 		var page string
-		await(t, "the figures are those of the subscription", func() bool {
+		await(t, "the numbers are those of the subscription", func() bool {
 			stats, err := sub.Stats(t.Context())
 			require.NoError(t, err)
 			page = v.page("")
@@ -173,14 +173,14 @@ func TestServeThroughAnOutage(t *testing.T) {
 			require.Equal(t, []string{"3"}, cells(v.page(""), "Lag"))
 			server.Kill()
 			await(t, "the page says so", func() bool { return strings.Contains(v.page(""), `class="outage">The figures are of `) })
-			require.Equal(t, []string{"billing"}, cells(v.page(""), "Group"), "the last figures stay")
+			require.Equal(t, []string{"billing"}, cells(v.page(""), "Group"), "the last numbers stay")
 			began := time.Now()
 			code, page := v.ask("topic?name=orders", "")
 			require.Equal(t, http.StatusServiceUnavailable, code)
 			require.Contains(t, page, "The broker does not answer.")
 			require.Less(t, time.Since(began), 10*time.Second)
 			server.Run()
-			await(t, "the figures are new", func() bool { return !strings.Contains(v.page(""), `class="outage"`) })
+			await(t, "the numbers are new", func() bool { return !strings.Contains(v.page(""), `class="outage"`) })
 			require.Zero(t, r.end().code)
 		})
 	}
@@ -200,7 +200,7 @@ func TestServeListensOnThisMachine(t *testing.T) {
 
 	all := b.start("serve", "--listen", "0.0.0.0:0")
 	await(t, "it serves", func() bool { return consoleAddress.MatchString(all.errs.String()) })
-	require.Contains(t, all.errs.String(), "for everybody who reaches this address: there is no sign-in\n")
+	require.Contains(t, all.errs.String(), "for everybody who can reach this address: there is no sign-in\n")
 	require.Zero(t, all.end().code)
 }
 
@@ -293,7 +293,7 @@ func changesOfServe(t *testing.T, b *bench) {
 	}
 	group := func() string {
 		var page string
-		await(t, "the group has figures", func() bool {
+		await(t, "the group has numbers", func() bool {
 			page = get("group?topic=orders&name=billing")
 			return strings.Contains(page, `id="reset"`)
 		})
@@ -320,7 +320,7 @@ func changesOfServe(t *testing.T, b *bench) {
 	require.Empty(t, cells(get("topic?name=orders.dlq"), "Id"))
 	handled := b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "300ms").stdout
 	require.Equal(t, 9, strings.Count(handled, `"id":`), "every letter but the discarded one: %s", handled)
-	require.Contains(t, handled, `"type":"mended"`)
+	require.Contains(t, handled, `"type":"fixed"`)
 
 	ask = v.submit(client, group(), "reset", "to", "latest")
 	require.Contains(t, v.submit(client, ask, "confirm"), "begins again at latest, and has 0 unsettled events")
@@ -336,7 +336,7 @@ func TestServeSaysWhoMayWrite(t *testing.T) {
 	b := newBench(t)
 	all := b.start("serve", "--listen", "0.0.0.0:0", "--allow-write")
 	await(t, "it serves", func() bool {
-		return strings.Contains(all.errs.String(), "Everybody who reaches this address can delete groups and discard dead letters.\n")
+		return strings.Contains(all.errs.String(), "Everybody who can reach this address can delete groups and discard dead letters.\n")
 	})
 	require.Zero(t, all.end().code)
 	v, _ := b.serve()

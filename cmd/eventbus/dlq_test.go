@@ -81,7 +81,7 @@ func TestDLQ(t *testing.T) {
 			"not a size":                      {"purge", "orders.dlq", "--keep-bytes", "1"},
 			"--keep-bytes is less":            {"purge", "orders.dlq", "--keep-bytes", "0B", "--keep", "5"},
 			"did you mean exhausted?":         {"discard", "orders.dlq", "--reason", "exhaustd"},
-			"; --error-class selects by the class of the error": {"redrive", "orders.dlq", "--reason", "unknown-type"},
+			"; --error-class selects by error class": {"redrive", "orders.dlq", "--reason", "unknown-type"},
 			"--id is empty":          {"discard", "orders.dlq", "--group", "billing", "--id", ""},
 			"--error-class is empty": {"redrive", "orders.dlq", "--error-class", ""},
 			"--rate must not be":     {"redrive", "orders.dlq", "--rate", "-5"},

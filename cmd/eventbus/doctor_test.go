@@ -143,7 +143,7 @@ func TestDoctorFindsGroups(t *testing.T) {
 
 		b.ok("", "groups", "pause", "orders", "billing", "--by", "ann", "--why", "the bank\nis closed")
 		found, _ := p.finds(0)
-		require.Contains(t, found["group-paused"].Text, "by ann, because: the bank\nis closed. It has not got 3 events")
+		require.Contains(t, found["group-paused"].Text, "by ann, because: the bank\nis closed. It has not received 3 events")
 		require.Contains(t, p.run("doctor", "--for", "1ms").stdout, "because: the bank?is closed.")
 		p.finds(1, "--old", "1ms")
 		p.pastes(found["group-paused"])
@@ -154,7 +154,7 @@ func TestDoctorFindsGroups(t *testing.T) {
 		if !known { // the backend does not know the members
 			late = found["group-behind"]
 		}
-		require.Contains(t, late.Text, "It has not got 3 events")
+		require.Contains(t, late.Text, "It has not received 3 events")
 		if known {
 			found, _ = p.finds(1, "--late", "1ms", "--old", "1ms")
 			p.pastes(found["group-abandoned"])
@@ -256,7 +256,7 @@ func TestDoctorExitCodes(t *testing.T) {
 	b.patient().finds(1, "--ignore", "topic-unread:order")
 	r = b.run("", "doctor", "--for", "1ms")
 	require.Regexp(t, `^WARNING topic-unread: orders
-  The topic has events, the oldest of which is \d+s old, and no group gets them\.
+  The topic has events, the oldest of which is \d+s old, but no group that gets them\.
   remedy: start the program of a group, or delete the topic
     eventbus topics delete orders --yes
 0 errors, 1 warning, 0 notes; looked at 1 topic and 0 groups for \d+ s

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
-// top shows the figures that the console shows.
+// top shows the numbers that the console shows.
 func TestTop(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		b.ok("", "groups", "create", "orders", "audit")

@@ -13,15 +13,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/pages"
 )
 
-// Letters are counted dead letters. The zero Letters are certainly none.
+// Letters is a count of dead letters. The zero value means that there are certainly none.
 type Letters struct {
 	Topic   string // the dead-letter topic
-	N       int    // letters that were counted
-	More    bool   // there may be more, because the count goes on or has reached its bound
+	N       int    // how many were counted
+	More    bool   // there may be more, because the count is going on or has reached its limit
 	Unknown bool   // the backend cannot be read, so nothing is known
-	Again   bool   // letters were removed since the count, and another count goes on
+	Again   bool   // letters were removed since the count, and another count is going on
 	Classes []Class
-	Counted time.Time // when the count began; letters that were removed since then may be in it
+	Counted time.Time // when the count began; it may include letters that were removed since
 }
 
 // String returns the number as text, such as "12", "12 or more", "about 12" or "unknown".
@@ -38,7 +38,7 @@ func (l Letters) String() string {
 	}
 }
 
-// A Class counts letters that have the same topic, group, reason, class of error and type.
+// A Class counts the letters that share a topic, group, reason, error class and event type.
 type Class struct {
 	Kind
 	N              int
@@ -46,14 +46,14 @@ type Class struct {
 	Error          string    // of one of the letters
 }
 
-// A Kind is common to the letters of a Class.
+// A Kind is what the letters of a Class have in common.
 type Kind struct{ Topic, Group, Reason, ErrorClass, Type string }
 
-// Further is the Reason of the class with the letters for which there is no class of their own, because
-// there are too many classes or their names are too long.
+// Further is the Reason of the class for all letters that have no class of their own, because there are too many classes
+// or their names are too long.
 const Further = "further classes"
 
-// The bounds of the memory for one topic.
+// Limits of the memory for one topic.
 const (
 	mostClasses = 200 // and the class Further
 	mostKind    = 1 << 10
@@ -67,7 +67,7 @@ type letterCounts struct {
 	classes map[Kind]*Class
 }
 
-// KindOf returns why and of which kind e, an event of a dead-letter topic, is a dead letter.
+// KindOf returns why e, an event of a dead-letter topic, is a dead letter, and of which kind.
 func KindOf(e *eventbus.Event) (eventbus.DeadLetter, Kind, bool) {
 	why, ok := eventbus.DeadLetterOf(e)
 	return why, Kind{why.Topic, why.Group, why.Reason, why.ErrorClass, e.Type}, ok
@@ -106,12 +106,12 @@ func (k Kind) size() int {
 	return len(k.Topic) + len(k.Group) + len(k.Reason) + len(k.ErrorClass) + len(k.Type)
 }
 
-// clone returns k without the memory of the message that it is from.
+// clone returns a copy of k that does not keep the message it came from in memory.
 func (k Kind) clone() Kind {
 	return Kind{strings.Clone(k.Topic), strings.Clone(k.Group), strings.Clone(k.Reason), strings.Clone(k.ErrorClass), strings.Clone(k.Type)}
 }
 
-// letters returns the present counts, the class with most letters first.
+// letters returns the current counts, the largest class first.
 func (c *letterCounts) letters(topic string, more bool, began time.Time) *Letters {
 	l := &Letters{Topic: topic, N: c.n, More: more, Counted: began, Classes: make([]Class, 0, len(c.classes))}
 	for _, k := range c.classes {
@@ -142,33 +142,33 @@ func (l *Letters) Of(group string) Letters {
 	return of
 }
 
-// A letterCounter counts the letters of one topic by reading them. Since letters can be removed anywhere in
-// the topic, a letterCounter begins again from time to time. In between it reads only new letters.
+// A letterCounter counts the letters of one topic by reading them. Letters can be removed anywhere in the topic, so it
+// starts over from time to time; in between it reads only new letters.
 type letterCounter struct {
 	topic  string
 	redact Redact
 
 	count letterCounts
 	from  backend.Start
-	began time.Time // of the present count; zero: none
-	whole bool      // the present count has reached the end of the topic
-	full  bool      // the present count has reached a bound
+	began time.Time // of the current count; zero: none
+	whole bool      // the current count has reached the end of the topic
+	full  bool      // the current count has reached a limit
 	shown *Letters  // the last result
 }
 
-// The bounds of one count.
+// Limits of one count.
 const (
 	mostLetters     = 100_000
 	mostLetterBytes = 256 << 20
 )
 
-// again returns how long a count is good for. More letters cost more, and are counted less often.
+// again returns how long a count is good for. More letters cost more and are counted less often.
 func (t *letterCounter) again() time.Duration {
 	return max(time.Minute, time.Duration(t.count.n)*3*time.Millisecond)
 }
 
-// restart lets the next step begin another count. Until its end the last result is shown, because the new count
-// of many letters takes a while.
+// restart lets the next step begin another count. The last result is shown until that ends, because counting many letters
+// takes a while.
 func (t *letterCounter) restart() {
 	t.began = time.Time{}
 	if t.shown != nil && t.shown.N > 0 {
@@ -178,7 +178,7 @@ func (t *letterCounter) restart() {
 	}
 }
 
-// step continues the count within b, and returns the letters as far as they are known.
+// step continues the count within the bounds left, and returns the letters counted so far.
 func (t *letterCounter) step(ctx context.Context, b backend.Backend, timeout time.Duration, left *pages.Bounds, now time.Time) (*Letters, error) {
 	if t.began.IsZero() || (t.whole || t.full) && now.Sub(t.began) > t.again() {
 		*t = letterCounter{topic: t.topic, redact: t.redact, began: now, shown: t.shown, count: letterCounts{classes: map[Kind]*Class{}}}
@@ -210,7 +210,7 @@ func (t *letterCounter) step(ctx context.Context, b backend.Backend, timeout tim
 	return t.show(), nil
 }
 
-// show returns the result of the present count, or of the one before until the present one is over.
+// show returns the result of the current count, or of the previous one until the current one is complete.
 func (t *letterCounter) show() *Letters {
 	if t.whole || t.full || t.shown == nil || t.shown.More && !t.shown.Again {
 		t.shown = t.count.letters(t.topic, !t.whole, t.began)

@@ -123,7 +123,7 @@ func bury(t *testing.T, b backend.Backend, topic, group, class string, n int) {
 	}
 }
 
-// watch looks each second for d, and returns the last figures.
+// watch looks each second for d, and returns the last snapshot.
 func watch(t *testing.T, s *groupstats.Sampler, d time.Duration) (last *groupstats.Snapshot) {
 	t.Helper()
 	for range d/time.Second + 1 {

@@ -14,7 +14,7 @@ type progress struct {
 	filled int          // slots with a value, at most all
 
 	oldest time.Time // when the oldest unsettled event of the last round was stored
-	least  Count     // the fewest unsettled events since the oldest is the same
+	least  Count     // the fewest unsettled events since oldest last changed
 	since  time.Time // the last round with progress
 	short  bool      // events were missing in the last round
 	round  int       // the last round with the group
@@ -23,9 +23,9 @@ type progress struct {
 // record adds the stats of a round. It returns for how long the group has made no progress, and
 // whether events are missing in this round and in the one before.
 //
-// A group makes progress if its oldest event changes. Many events may be stored at the same moment, so
-// it is progress too if the group has fewer unsettled events than ever since then. While an event is
-// stuck and others come and go, there are no fewer than the fewest.
+// A group makes progress when its oldest event changes. Many events may have been stored at the same moment, so it also
+// counts as progress when there are fewer unsettled events than ever since. While one event is stuck and others come and
+// go, their number does not fall below that minimum.
 func (p *progress) record(now time.Time, s *Stats, short bool) (idle time.Duration, lost bool) {
 	p.add(now, int64(s.Lag))
 	waiting := s.unsettled()

@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// Redact removes secrets from an event of a topic before an operator sees the event. It may
-// change the event and its headers, and replace its payload. It must not change the bytes of the payload. Nil removes nothing.
+// Redact removes secrets from an event of a topic before an operator sees it. It may change the event and its headers and
+// replace the payload, but must not modify the bytes of the payload. Nil removes nothing.
 type Redact func(topic string, e *eventbus.Event)
 
 // topicOf returns the topic of a message, as the program calls it: the topic of a partition, and the
@@ -23,8 +23,7 @@ func topicOf(m *backend.Message) string {
 	return topic
 }
 
-// EventOf returns the event that m stores, redacted. After a panic of r the event has only its
-// position.
+// EventOf returns the event that m stores, redacted. If r panics, the event has only its position.
 func (r Redact) EventOf(m *backend.Message) (e eventbus.Event) {
 	stored := eventbus.EventOf(m)
 	if r == nil {

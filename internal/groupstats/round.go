@@ -16,23 +16,23 @@ import (
 	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
-// The bounds of a round.
+// Limits of a round.
 const (
-	atOnce      = 4    // calls of the backend
+	atOnce      = 4    // calls of the backend at the same time
 	mostGroups  = 2000 // that are described
-	mostOutages = 4    // after so many the round is given up
+	mostOutages = 4    // after which the round is given up
 	listEvery   = 10 * time.Second
-	listShare   = 20 // listing takes at most one part in so many of the time
-	listTime    = 10 // timeouts of one call, for the list of topics: Redis walks through all keys of the server
-	countCalls  = 40 // of Read for dead letters, in a round
+	listShare   = 20 // listing takes at most 1/20 of the time
+	listTime    = 10 // timeouts of one call for the list of topics, because Redis walks through all keys of the server
+	countCalls  = 40 // of Read for dead letters
 	countBytes  = 32 << 20
 )
 
-// memory is the knowledge that stays from one round to the next.
+// memory is what a Sampler remembers from one round to the next.
 type memory struct {
 	list      []*listed
 	beyond    int       // groups beyond mostGroups
-	announced bool      // there is a topic of package presence
+	announced bool      // the topic of package presence exists
 	due       time.Time // when to list again
 	progress  map[groupName]*progress
 	counters  map[string]*letterCounter
@@ -46,7 +46,7 @@ func newMemory() memory {
 	return memory{progress: map[groupName]*progress{}, counters: map[string]*letterCounter{}}
 }
 
-// A listed is a topic of the backend with its groups, and their figures of this round.
+// A listed is a topic of the backend with its groups and their stats in this round.
 type listed struct {
 	topic  string
 	groups []*measured
@@ -69,7 +69,7 @@ type round struct {
 	outages atomic.Int64
 }
 
-// round takes a Snapshot. It returns the number of calls too.
+// round takes a Snapshot, and returns the number of calls that it took.
 func (s *Sampler) round(ctx context.Context) (*Snapshot, int64) {
 	r := &round{Sampler: s, now: time.Now()}
 	s.memory.rounds++
@@ -101,8 +101,8 @@ func (r *round) take(ctx context.Context) (*Snapshot, error) {
 	return r.assemble(letters), nil
 }
 
-// call calls f, one call of the backend, with a timeout. A panic of the driver becomes an error,
-// because the program must not end by it.
+// call calls f, one call of the backend, with a timeout. A panic of the driver becomes an error, because looking must not
+// crash the program.
 func (r *round) call(ctx context.Context, f func(context.Context) error) error {
 	return r.callFor(ctx, r.options.Timeout, f)
 }
@@ -156,7 +156,7 @@ func (r *round) listAll(ctx context.Context) error {
 	return nil
 }
 
-// bounded removes the groups beyond mostGroups, and returns their number.
+// bounded removes the groups beyond mostGroups and returns how many they were.
 func bounded(all []*listed) ([]*listed, int) {
 	left, beyond := mostGroups, 0
 	for _, t := range all {
@@ -167,7 +167,7 @@ func bounded(all []*listed) ([]*listed, int) {
 	return all, beyond
 }
 
-// pauses asks for the pauses of all groups. A pause that cannot be told is none.
+// pauses asks for the pauses of all groups. An unknown pause counts as none.
 func (r *round) pauses(ctx context.Context) error {
 	pauser, ok := backend.As[backend.Pauser](r.backend)
 	if !ok {
@@ -181,7 +181,7 @@ func (r *round) pauses(ctx context.Context) error {
 	})
 }
 
-// measure asks for the figures of all groups.
+// measure asks for the stats of all groups.
 func (r *round) measure(ctx context.Context) error {
 	return r.eachGroup(func(t *listed, g *measured) error {
 		g.stats = Untold // even after a panic of the driver
@@ -210,8 +210,8 @@ func (r *round) eachGroup(f func(*listed, *measured) error) error {
 	return r.each(len(all), func(i int) error { return f(all[i].t, all[i].g) })
 }
 
-// each calls f for 0 to n-1, a few at a time. An error of f is of no concern, unless it is an outage:
-// after a few outages, and with none of the calls without one, each stops with the error.
+// each calls f for 0 to n-1, a few at a time. It ignores the errors of f, except for outages: when a round has seen more
+// than mostOutages of them, each stops and returns the error.
 func (r *round) each(n int, f func(i int) error) error {
 	var workers sync.WaitGroup
 	var next atomic.Int64
@@ -232,7 +232,7 @@ func (r *round) each(n int, f func(i int) error) error {
 	return nil
 }
 
-// count counts dead letters, for a bounded part of the round. The topics take turns.
+// count counts dead letters for a limited part of the round. The topics take turns.
 func (r *round) count(ctx context.Context) (map[string]*Letters, error) {
 	names := r.letterTopics()
 	m, found := &r.memory, map[string]*Letters{}
@@ -292,7 +292,7 @@ func isLetters(topic string) bool {
 	return strings.HasSuffix(topic, LettersSuffix) && len(topic) > len(LettersSuffix)
 }
 
-// assemble makes a Snapshot of the figures of a round. It folds the partitions of a topic.
+// assemble makes the Snapshot of a round, and folds the partitions of each topic.
 func (r *round) assemble(letters map[string]*Letters) *Snapshot {
 	s := &Snapshot{Taken: r.now, Beyond: r.memory.beyond, Announced: r.memory.announced}
 	topics := map[string]*Topic{}
@@ -350,7 +350,7 @@ func (r *round) assemble(letters map[string]*Letters) *Snapshot {
 	return s
 }
 
-// addGroup adds the figures of a group in the topic itself or in one partition.
+// addGroup adds the stats of a group in the topic itself or in one partition.
 func (t *Topic) addGroup(m *measured, part bool, number int) {
 	g := t.Group(m.name)
 	if g == nil {
@@ -404,7 +404,7 @@ func (r *round) judge(g *Group) {
 	})
 }
 
-// forget drops the memory of groups that are gone.
+// forget drops what it remembers of groups that are gone.
 func (r *round) forget() {
 	for name, t := range r.memory.progress {
 		if t.round != r.memory.rounds {

@@ -12,12 +12,12 @@ import (
 
 // Options are the settings of a [Sampler]. A zero field has the default that its comment names.
 type Options struct {
-	Interval time.Duration // between two rounds; more rounds than 100 calls a second allow are left out; default: 2 seconds
-	Idle     time.Duration // the sampler rests if nobody has looked for so long; default: 30 seconds
+	Interval time.Duration // between rounds; longer if there would be more than 100 calls a second; default: 2 seconds
+	Idle     time.Duration // the sampler pauses if nobody has looked for this long; default: 30 seconds
 	Timeout  time.Duration // of one call of the backend; default: 2 seconds
-	Behind   time.Duration // the age of the oldest event from which a group is Behind; default: 1 minute
-	Stuck    time.Duration // the age of the oldest event from which a group can be Stuck; default: 5 minutes
-	Redact   Redact        // is called for dead letters, whose errors and types a Snapshot has; default: none
+	Behind   time.Duration // the age of the oldest event at which a group is Behind; default: 1 minute
+	Stuck    time.Duration // the age of the oldest event at which a group can be Stuck; default: 5 minutes
+	Redact   Redact        // applied to dead letters, because a Snapshot has their errors and types; default: none
 }
 
 func (o Options) withDefaults() Options {
@@ -38,11 +38,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Sampler takes figures of a backend while somebody looks. However many look, the backend is asked
-// once a round. Its methods are safe for concurrent use.
+// A Sampler asks a backend about its groups while somebody looks. However many look, it asks once a round. Its methods
+// are safe for concurrent use.
 //
-// It has one goroutine, which ends when nobody has looked for Options.Idle, or when the backend was
-// closed. The goroutine has up to four more while a round asks the backend.
+// It runs one goroutine, which ends when nobody has looked for Options.Idle or when the backend is closed. During a round
+// there are up to four more, which ask the backend.
 type Sampler struct {
 	backend backend.Backend
 	options Options
@@ -52,13 +52,13 @@ type Sampler struct {
 	looked  time.Time
 	running bool
 	latest  *Snapshot
-	fresh   bool                 // latest is of the present run
+	fresh   bool                 // latest is from the current run of the goroutine
 	taken   chan struct{}        // closed when a round ends
-	wanted  map[string]time.Time // topics whose letters are counted, and when they were asked for
-	changed []string             // topics whose letters are to be counted anew
+	wanted  map[string]time.Time // topics whose letters to count, and when somebody last asked for them
+	changed []string             // topics whose letters to count again
 }
 
-// NewSampler returns a sampler of b. It asks nothing before the first Look.
+// NewSampler returns a sampler of b. It makes no calls before the first Look.
 func NewSampler(b backend.Backend, o Options) *Sampler {
 	return &Sampler{
 		backend: b, options: o.withDefaults(), latest: &Snapshot{}, taken: make(chan struct{}),
@@ -66,11 +66,11 @@ func NewSampler(b backend.Backend, o Options) *Sampler {
 	}
 }
 
-// patience is how long a Look waits for the first round after a rest.
-const patience = 1500 * time.Millisecond
+// firstRoundWait is how long a Look waits for the first round after a pause.
+const firstRoundWait = 1500 * time.Millisecond
 
-// Look returns the figures of the last round, and keeps the sampler awake. After a rest it waits for
-// the next round, for at most 1.5 seconds or until ctx is done. Then the Snapshot may be empty or old.
+// Look returns the result of the last round, and keeps the sampler running. After a pause it waits for the next round, for
+// at most 1.5 seconds or until ctx is done; the Snapshot may then be empty or old.
 func (s *Sampler) Look(ctx context.Context) *Snapshot {
 	s.mu.Lock()
 	s.looked = time.Now()
@@ -83,7 +83,7 @@ func (s *Sampler) Look(ctx context.Context) *Snapshot {
 	if fresh {
 		return latest
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(firstRoundWait)
 	defer timer.Stop()
 	select {
 	case <-taken:
@@ -95,11 +95,11 @@ func (s *Sampler) Look(ctx context.Context) *Snapshot {
 	return s.latest
 }
 
-// mostWanted bounds the topics whose letters are counted although their names do not end with ".dlq".
+// mostWanted limits the topics whose letters are counted although their names do not end with ".dlq".
 const mostWanted = 16
 
-// Want asks for the count of the letters in a topic that any name may have. The count goes on while
-// Want is called. If too many are wanted, it returns false and changes nothing.
+// Want asks the sampler to count the dead letters of a topic that may have any name, for as long as Want keeps being
+// called. If too many topics are wanted, it returns false and changes nothing.
 func (s *Sampler) Want(topic string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *Sampler) Want(topic string) bool {
 	return true
 }
 
-// Changed says that letters of a topic were removed. The next round begins their count anew.
+// Changed tells the sampler that letters of a topic were removed. The next round starts their count over.
 func (s *Sampler) Changed(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Sampler) run(ctx context.Context) {
 		snapshot, calls := s.round(ctx)
 		closed := errors.Is(snapshot.Err, backend.ErrClosed)
 		s.mu.Lock()
-		if snapshot.Err != nil { // with the figures of the round before
+		if snapshot.Err != nil { // keep the stats of the round before
 			before := *s.latest
 			before.Tried, before.Err = snapshot.Tried, snapshot.Err
 			snapshot = &before
@@ -147,7 +147,7 @@ func (s *Sampler) run(ctx context.Context) {
 		}
 
 		timer := time.NewTimer(s.pause(time.Since(began), calls))
-		<-timer.C // nothing else can end the pause, and it is short
+		<-timer.C // nothing else needs to end the pause, which is short
 
 		s.mu.Lock()
 		if time.Since(s.looked) > s.options.Idle {
@@ -170,7 +170,7 @@ func (s *Sampler) pause(took time.Duration, calls int64) time.Duration {
 	return max(period-took, s.options.Interval/2)
 }
 
-// isOutage reports whether err says that the broker, or a part of it, cannot be reached now.
+// isOutage reports whether err means that the broker, or a part of it, cannot be reached right now.
 func isOutage(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) || errors.Is(err, backend.ErrClosed) ||
 		errors.Is(err, context.DeadlineExceeded)

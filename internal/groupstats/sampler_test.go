@@ -83,7 +83,7 @@ func TestNobodyLooks(t *testing.T) {
 
 		publish(t, m, "orders", 7)
 		second := s.Look(t.Context())
-		require.Equal(t, groupstats.Count(7), second.Topic("orders").Group("billing").Lag, "the figures after a rest are new")
+		require.Equal(t, groupstats.Count(7), second.Topic("orders").Group("billing").Lag, "the stats after a rest are new")
 		require.Greater(t, second.Taken.Sub(first.Taken), time.Hour)
 	})
 }
@@ -113,7 +113,7 @@ func TestCallsASecond(t *testing.T) {
 	})
 }
 
-// While the broker is away, the figures stay, with their time, and each Look answers.
+// While the broker is away, the stats stay, with their time, and each Look answers.
 func TestOutage(t *testing.T) {
 	for _, err := range []error{fmt.Errorf("dial: %w", backend.ErrUnavailable), backend.ErrUnknownOutcome, backend.ErrClosed} {
 		inBubble(t, func(t *testing.T, m *meter) {
@@ -172,7 +172,7 @@ func (s slow) Topics(ctx context.Context) ([]string, error) {
 	}
 }
 
-// A list that takes long is made less often, and the figures between are as fresh as ever.
+// A list that takes long is made less often, and the stats in between are as fresh as ever.
 func TestASlowList(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *meter) {
 		attach(t, m, "orders", "billing")

@@ -1,8 +1,8 @@
-// Package groupstats tells how the groups of a backend are doing.
+// Package groupstats reports how the groups of a backend are doing.
 //
-// A [Sampler] asks the backend for its topics and groups from time to time, while somebody looks. A
-// [Snapshot] is the result of one round: figures, a [Status] for each group, and the lag of the last
-// fifteen minutes. Topics that are partitions of one topic are one topic in a Snapshot.
+// A [Sampler] keeps asking the backend while somebody looks, for eventbus top and the console. Each round yields a
+// [Snapshot]: the stats of all groups, a [Status] for each, and its lag over the last fifteen minutes. A [Survey] lists
+// topics and groups once, for eventbus topics and groups. Both fold the partitions of a topic into one topic.
 package groupstats
 
 import (
@@ -13,48 +13,48 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Snapshot has the figures of one round. Nobody changes it, so it may be shared.
+// A Snapshot is the result of one round. It never changes, so you may share it.
 type Snapshot struct {
-	Taken  time.Time // when the round of these figures began; zero: there are none yet
+	Taken  time.Time // when the round of these stats began; zero: there are none yet
 	Tried  time.Time // when the last round ended
-	Err    error     // why the last round has no figures; the figures are of an earlier one
+	Err    error     // why the last round failed; the stats are those of an earlier one
 	Topics []*Topic  // sorted by name
-	Beyond int       // groups that are not described, because there are too many
+	Beyond int       // how many groups are left out, because there are too many
 
-	// Announced reports whether there is a topic of package presence, so that processes may have
-	// announced themselves. It is none of Topics.
+	// Announced reports whether the topic of package presence exists, so that processes may have announced themselves.
+	// Topics does not include it.
 	Announced bool
 }
 
 // A Topic is a topic of a program, or a dead-letter topic.
 type Topic struct {
 	Name       string
-	Exists     bool     // a topic of this name exists, besides its partitions
-	Partitions []int    // the numbers of its partitions, sorted
-	Inner      []string // the names of further topics of the bus that belong to it
+	Exists     bool     // a topic of this name exists, apart from its partitions
+	Partitions []int    // their numbers, sorted
+	Inner      []string // further topics of the bus that belong to it
 	Groups     []*Group // sorted by name; nil if Err is set
 	Depth      Count    // events that the topic keeps; unknown without a group
-	Letters    *Letters // the dead letters in the topic; nil: not known to be a dead-letter topic
-	Err        string   // why the groups are not known
+	Letters    *Letters // the dead letters in it; nil: not known to be a dead-letter topic
+	Err        string   // why its groups are unknown
 }
 
-// A Group is one group of a topic, in all partitions together.
+// A Group is one group of a topic, over all partitions.
 type Group struct {
 	Topic, Name string
 	Stats
 	Dead    Letters        // dead letters of the group in the topic with ".dlq"
-	Pause   *backend.Pause // nil: not paused, or the backend cannot tell
+	Pause   *backend.Pause // nil: not paused, or the backend does not know
 	Status  Status
 	Idle    time.Duration // how long the sampler has seen no progress
-	History []int64       // the lag in slots of [Slot], the newest last; -1: not known
-	Parts   []Part        // of a topic with partitions
-	Err     string        // why the figures are not known
+	History []int64       // the lag in each [Slot], the newest last; -1: unknown
+	Parts   []Part        // the partitions, if the topic has any
+	Err     string        // why the stats are unknown
 }
 
 // DeadLetters returns the dead letters of the group.
 func (g *Group) DeadLetters() *Letters { return &g.Dead }
 
-// A Part has the figures of a group in one partition.
+// A Part has the stats of a group in one partition.
 type Part struct {
 	Number int
 	Stats
@@ -81,7 +81,7 @@ func (t *Topic) Group(name string) *Group {
 	return nil
 }
 
-// Groups returns all groups, the ones in trouble first.
+// Groups returns all groups, those in trouble first.
 func (s *Snapshot) Groups() []*Group {
 	var all []*Group
 	for _, t := range s.Topics {

@@ -49,7 +49,7 @@ func (c Count) plus(d Count) Count {
 	return c + d
 }
 
-// Stats are the figures of a group, or of a group in one partition.
+// Stats are the numbers of a group, over all partitions or in one of them.
 type Stats struct {
 	Depth    Count `json:"depth"`     // events that the topic keeps
 	Lag      Count `json:"lag"`       // not yet delivered to the group
@@ -65,12 +65,12 @@ type Stats struct {
 	Told bool `json:"-"`
 }
 
-// StatsOf returns s as figures that the backend has told.
+// StatsOf converts the stats that a backend has returned.
 func StatsOf(s backend.Stats) Stats {
 	return Stats{Count(s.Depth), Count(s.Lag), Count(s.Unacked), Count(s.InFlight), Count(s.Delayed), Count(s.Members), s.Oldest, true}
 }
 
-// Untold are the figures of a group that the backend does not describe.
+// Untold are the stats of a group that the backend does not describe.
 var Untold = Stats{Depth: backend.Unknown, Lag: backend.Unknown, Unacked: backend.Unknown, InFlight: backend.Unknown, Delayed: backend.Unknown, Members: backend.Unknown}
 
 // describe asks the backend for the stats of a group. They are Untold if the backend cannot describe groups.
@@ -94,8 +94,8 @@ func pauseOf(ctx context.Context, p backend.Pauser, topic, group string) (*backe
 	return &pause, nil
 }
 
-// add adds the figures of another partition. A member may own any number of partitions, so Members is
-// the greatest number.
+// add adds the stats of another partition. A member may own any number of partitions, so Members is the highest number
+// rather than the sum.
 func (s *Stats) add(p Stats) {
 	s.Depth, s.Lag = s.Depth.plus(p.Depth), s.Lag.plus(p.Lag)
 	s.Unacked = s.Unacked.plus(p.Unacked)
@@ -111,15 +111,14 @@ func (s *Stats) add(p Stats) {
 	}
 }
 
-// RetriesOnly reports whether all unsettled events wait for another attempt.
+// RetriesOnly reports whether all unsettled events are waiting for another attempt.
 func (s *Stats) RetriesOnly() bool { return s.Lag == 0 && s.InFlight == 0 && s.Delayed > 0 }
 
-// unsettled returns how many events the group has not settled, as far as it is known.
+// unsettled returns how many events the group has not settled, as far as that is known.
 func (s *Stats) unsettled() Count { return max(s.Lag, 0) + max(s.Unacked, 0) }
 
-// lost reports whether the topic has fewer events than the group has not settled. A backend that
-// knows only the sum of InFlight and Delayed counts at several moments; the sum is left out then,
-// as a margin.
+// lost reports whether the topic has fewer events than the group has left to settle. A backend that knows only the sum of
+// InFlight and Delayed takes its counts at different moments; the sum is then left out, as a margin.
 func (s *Stats) lost() bool {
 	unsettled := max(s.Lag, 0) + max(s.InFlight, 0) + max(s.Delayed, 0)
 	return s.Depth.Known() && unsettled > s.Depth

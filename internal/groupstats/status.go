@@ -4,24 +4,23 @@ import (
 	"time"
 )
 
-// A Status says in a word how a group is doing. A greater Status needs more attention.
+// A Status sums up how a group is doing. A higher Status needs more attention.
 type Status int
 
-// The words for groups.
 const (
-	OK        Status = iota // it has settled all events, but for young ones
+	OK        Status = iota // it has settled all but young events
 	Paused                  // an operator has paused it
 	Unknown                 // the backend does not describe it
-	Behind                  // its oldest unsettled event is old, and is not Stuck
+	Behind                  // its oldest unsettled event is old, but it is not Stuck
 	NoMembers               // no process handles its events
-	Stuck                   // its oldest unsettled event is old, and there was no progress for long
+	Stuck                   // its oldest unsettled event is old, and it has made no progress for long
 	Losing                  // the topic no longer has all events that the group has not settled
 )
 
-// Statuses has all words, the worst first.
+// Statuses has all values, the worst first.
 var Statuses = []Status{Losing, Stuck, NoMembers, Behind, Unknown, Paused, OK}
 
-// String returns the word.
+// String returns the status as one or two words.
 func (s Status) String() string {
 	switch s {
 	case OK:
@@ -40,7 +39,7 @@ func (s Status) String() string {
 	return "unknown"
 }
 
-// Explain returns a sentence about the word, for operators.
+// Explain explains the status to operators, in a sentence or two.
 func (s Status) Explain() string {
 	switch s {
 	case OK:
@@ -59,17 +58,17 @@ func (s Status) Explain() string {
 	return "The backend does not report how the group is doing."
 }
 
-// Still is how long a stuck group has made no progress, or Options.Stuck if that is shorter.
+// Still is how long a group must make no progress to be Stuck, unless Options.Stuck is shorter.
 const Still = time.Minute
 
-// evidence is the knowledge about a group on which its status depends.
+// evidence is what the status of a group depends on.
 type evidence struct {
 	stats        *Stats
 	paused       bool
-	lost         bool          // events are missing, in two rounds one after another
+	lost         bool          // events are missing, in two consecutive rounds
 	idle         time.Duration // how long no progress was seen
 	age          time.Duration // of the oldest event
-	behind, late time.Duration // the ages from which a group is Behind, and Stuck
+	behind, late time.Duration // the ages at which a group is Behind and Stuck
 }
 
 // judge decides the status of a group.
@@ -88,7 +87,7 @@ func judge(e *evidence) Status {
 		return Stuck
 	case e.age >= e.behind:
 		return Behind
-	case s.Oldest.IsZero() && !s.Lag.Known(): // neither figure shows that it keeps up
+	case s.Oldest.IsZero() && !s.Lag.Known(): // nothing shows that it keeps up
 		return Unknown
 	}
 	return OK

@@ -148,7 +148,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// One round alone may see two figures of different moments.
+// One round alone may see two counts of different moments.
 func TestEventsAreLostIfTwoRoundsMissThem(t *testing.T) {
 	var tr progress
 	for i, row := range []struct{ short, want bool }{{true, false}, {false, false}, {true, false}, {true, true}, {true, true}, {false, false}} {

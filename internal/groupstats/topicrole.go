@@ -17,8 +17,8 @@ type role int
 const (
 	plain       role = iota // a topic of a program
 	isPartition             // one partition of a topic
-	isOwners                // the tokens of partitions; their members are the members of the groups
-	isInner                 // another topic of the bus, whose events are no events of a program
+	isOwners                // the tokens of partitions; its members are the members of the groups
+	isInner                 // another topic of the bus, whose events are not those of a program
 	isLog                   // the log of scheduled events, if it has no group
 )
 

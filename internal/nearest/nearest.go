@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Parameter returns the error of an unknown parameter of a URL. It shows the parameter only
-// if it looks like a name, because the text after a '?' in an unescaped password looks like
-// a parameter.
+// Parameter returns the error for an unknown parameter of a URL. It shows the parameter only if it looks like a name,
+// because in an unescaped password the text after a '?' looks like a parameter too.
 func Parameter(name string, known []string) error {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" || len(name) > 32 {
 		return fmt.Errorf("an unknown parameter, not shown as it may be part of a password that is not escaped; known: %s",
@@ -21,8 +20,7 @@ func Parameter(name string, known []string) error {
 	return fmt.Errorf("unknown parameter %q%s", name, hint)
 }
 
-// Hint returns "; did you mean …?" with the nearest known name in the given format, or ""
-// if none is near.
+// Hint returns "; did you mean …?" with the nearest known name in the given format, or "" if none is near.
 func Hint(format, name string, known []string) string {
 	best := Of(name, known)
 	if best == "" {
@@ -31,8 +29,8 @@ func Hint(format, name string, known []string) string {
 	return fmt.Sprintf("; did you mean "+format+"?", best)
 }
 
-// Of returns the known name with the fewest edits to name. It returns "" if more than half
-// of name would change, unless one of the two names contains the other.
+// Of returns the known name that takes the fewest edits from name. It returns "" if more than half of name would change,
+// unless one of the two contains the other.
 func Of(name string, known []string) string {
 	best, least := "", -1
 	for _, k := range known {

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// Admin returns the Admin that b is or wraps. It returns an error if there is none, or if the topic,
-// or the group unless it is empty, does not exist.
+// Admin returns the Admin that b is or wraps. It returns an error if there is none, or if the topic or the group does not
+// exist; an empty group is not checked.
 func Admin(ctx context.Context, b backend.Backend, topic, group string) (backend.Admin, error) {
 	admin, ok := backend.As[backend.Admin](b)
 	if !ok {
@@ -27,8 +27,7 @@ func Admin(ctx context.Context, b backend.Backend, topic, group string) (backend
 	return admin, err
 }
 
-// Pauser returns the Pauser that b is or wraps. It returns an error if there is none, or if the group
-// does not exist.
+// Pauser returns the Pauser that b is or wraps. It returns an error if there is none, or if the group does not exist.
 func Pauser(ctx context.Context, b backend.Backend, topic, group string) (backend.Pauser, error) {
 	if _, err := Admin(ctx, b, topic, group); err != nil {
 		return nil, err

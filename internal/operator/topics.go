@@ -1,5 +1,5 @@
-// Package operator checks the topics, groups and times that operators name, for the command and the
-// console.
+// Package operator checks and parses what operators type: names of topics and groups, times and positions. The command,
+// the console and configuration files share it.
 package operator
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// RequireTopics returns an error if one of the topics does not exist. It returns nil if the
-// backend cannot, or may not, list its topics.
+// RequireTopics returns an error if one of the topics does not exist, with a hint at the nearest name. It returns nil if
+// the backend cannot list its topics, or this client may not.
 func RequireTopics(ctx context.Context, b backend.Backend, names ...string) error {
 	all, err := Topics(ctx, b)
 	if err != nil || all == nil {
@@ -39,8 +39,7 @@ func Partitioned(names []string) (topics []string) {
 	return topics
 }
 
-// visible returns names with a topic with partitions in place of the inner topics of which it
-// consists.
+// visible returns names, with a topic with partitions in place of the topics that make it up.
 func visible(names []string) (known []string) {
 	for _, name := range names {
 		topic := partition.Whole(name)
@@ -54,8 +53,7 @@ func visible(names []string) (known []string) {
 	return known
 }
 
-// RequireStored returns an error if topic does not exist as a topic of the broker. It may be a topic
-// with partitions.
+// RequireStored returns an error if topic does not exist as a topic of the broker, for example because it has partitions.
 func RequireStored(ctx context.Context, b backend.Backend, topic string) error {
 	if err := RequireTopics(ctx, b, topic); err != nil {
 		return err
@@ -67,7 +65,7 @@ func RequireStored(ctx context.Context, b backend.Backend, topic string) error {
 	return err
 }
 
-// Topics returns the topics that exist; nil if the backend cannot, or may not, list them.
+// Topics returns the topics that exist, or nil if the backend cannot list them or this client may not.
 func Topics(ctx context.Context, b backend.Backend) ([]string, error) {
 	admin, ok := backend.As[backend.Admin](b)
 	if !ok {
@@ -83,8 +81,8 @@ func Topics(ctx context.Context, b backend.Backend) ([]string, error) {
 	return all, err
 }
 
-// Partitions returns the number of partitions of a topic. It returns 0 if the topic has none, or if
-// this client may not know.
+// Partitions returns the number of partitions of a topic. It returns 0 if the topic has none, or if this client may not
+// read the number.
 func Partitions(ctx context.Context, b backend.Backend, topic string) (int, error) {
 	if backend.CheckName(partition.NumberTopic(topic)) != nil {
 		return 0, nil //nolint:nilerr // a topic with so long a name has no partitions

@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// At returns the message at a position, and moves r behind it. If the topic does not have the message,
-// the error matches [backend.ErrGone]. A backend reads from a time or from behind a message.
-// So At looks for a time soon before the message, in about 20 reads of one message, and reads on from there.
+// At returns the message at a position and moves r behind it. If the topic does not have the message, the error matches
+// [backend.ErrGone]. A backend can only read from a time or from behind a message, so At first searches for a time shortly
+// before the message, with about 20 reads of one message, and reads on from there.
 func (r *Reader) At(ctx context.Context, position string) (*backend.Message, error) {
 	now, err := backend.Now(ctx, r.Backend, r.Topic)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package pages reads a topic in pages of bounded size, within bounds for all of them.
+// Package pages reads a topic in pages, with a limit on each page and on all of them together.
 package pages
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Bounds bound all pages of a [Reader] together. A Reader may exceed Bytes by one page. Several
-// Readers of one topic may share Bounds, one after another, and know then how large its events are.
+// Bounds limit all pages of a [Reader] together; Bytes may be exceeded by one page. Several Readers of a topic can share
+// Bounds, one after the other, and then already know how large its events are.
 type Bounds struct {
 	Calls  int       // of Read
 	Events int       // that Read returns
@@ -22,15 +22,15 @@ type Bounds struct {
 	bytes int64 // of these
 }
 
-// ErrSpent means that the bounds do not allow another page.
+// ErrSpent means that the bounds allow no further page.
 var ErrSpent = errors.New("the bounds of the reading are reached")
 
-// A Reader reads one topic, from a place on. It has one caller at a time.
+// A Reader reads one topic from a given position on. It is not safe for concurrent use.
 type Reader struct {
 	Backend backend.Backend
 	Topic   string
 	From    backend.Start // where the next page begins
-	Bounds  *Bounds       // the rest of them; Next subtracts
+	Bounds  *Bounds       // what is left; Next subtracts
 	Timeout time.Duration // of one call of the backend
 }
 
@@ -39,12 +39,12 @@ const MostPage = 100
 
 const (
 	firstPage = 4       // a first page is small, because each event may be large
-	pageBytes = 2 << 20 // about the most bytes of a page, judged by the events before
+	pageBytes = 2 << 20 // roughly the most bytes of a page, estimated from earlier events
 )
 
-// Next returns at most most events, and at least one unless the topic ends here. It returns
-// [ErrSpent] if the bounds are reached. Another error is the backend's. In each case the next call
-// continues at the same place. A panic of the driver becomes an error.
+// Next returns up to most events, and at least one unless the topic ends here. It returns [ErrSpent] when the bounds are
+// used up; any other error is the backend's. After an error, the next call continues at the same position. A panic of the
+// driver becomes an error.
 func (r *Reader) Next(ctx context.Context, most int) (ms []backend.Message, err error) {
 	b := r.Bounds
 	if b.Calls < 1 || b.Events < 1 || b.Bytes < 1 || b.late() {
@@ -73,7 +73,7 @@ func (r *Reader) Next(ctx context.Context, most int) (ms []backend.Message, err 
 	return ms, nil
 }
 
-// late reports whether the time for further pages is over.
+// late reports whether the time for further pages has run out.
 func (b *Bounds) late() bool { return b.read > 0 && !b.Until.IsZero() && time.Now().After(b.Until) }
 
 // size returns how many events the next page may have.

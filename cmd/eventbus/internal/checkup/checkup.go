@@ -109,9 +109,9 @@ func (r *run) broker(ctx context.Context) error {
 	return err
 }
 
-const calling = time.Minute // how long the rounds of the figures may take after For
+const calling = time.Minute // how much longer than For the rounds may take
 
-// watch takes figures for r.For, and at least twice, because lost events show in two rounds only.
+// watch looks at the groups for r.For, and for at least two rounds, because lost events only show in two.
 func (r *run) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.For+calling)
 	defer cancel()
@@ -134,7 +134,7 @@ func (r *run) watch(ctx context.Context) error {
 		}
 	}
 	if r.snapshot == nil {
-		return cmp.Or(context.Cause(ctx), errors.New("no figures"))
+		return cmp.Or(context.Cause(ctx), errors.New("no stats"))
 	}
 	r.now, r.Topics, r.Groups = time.Now(), len(r.snapshot.Topics), len(r.snapshot.Groups())
 	if n := r.snapshot.Beyond; n > 0 {

@@ -23,7 +23,7 @@ func inBubble(t *testing.T, test func(t *testing.T, b *inmemory.Backend)) {
 		b := inmemory.New(inmemory.Options{})
 		test(t, b)
 		require.NoError(t, b.Close())
-		time.Sleep(2 * time.Minute) // the goroutine of the figures ends
+		time.Sleep(2 * time.Minute) // the goroutine of the sampler ends
 	})
 }
 

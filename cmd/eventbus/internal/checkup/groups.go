@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// groups finds groups in trouble, by the words of package figures.
+// groups finds groups in trouble, by their status.
 func (r *run) groups() {
 	for _, g := range r.snapshot.Groups() {
 		if g.Err != "" {
