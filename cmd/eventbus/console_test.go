@@ -308,7 +308,7 @@ func changesOfServe(t *testing.T, b *bench) {
 	places := cells(list, "Position")
 	require.Len(t, places, 10)
 	require.Contains(t, v.submit(client, get(link(list, places[0])), "redrive"), "1 dead letter redriven")
-	require.Contains(t, v.submit(client, get(strings.Replace(link(list, places[1]), "event?", "edit?", 1)), "edit", "type", "mended"), "1 dead letter redriven")
+	require.Contains(t, v.submit(client, get(strings.Replace(link(list, places[1]), "event?", "edit?", 1)), "edit", "type", "fixed"), "1 dead letter redriven")
 	ask := v.submit(client, get(link(list, places[2])), "discard")
 	require.Contains(t, v.submit(client, ask, "confirm"), "1 dead letter discarded")
 	ask = v.submit(client, get("letters?topic=orders.dlq&id=e-7"), "redrive")
