@@ -168,7 +168,7 @@ func boltShop(t *testing.T) {
 // The demo on a file is killed three times, and its fourth run accounts for all of its events.
 func TestBoltDemoKill(t *testing.T) {
 	t.Parallel()
-	const days = 3
+	const days = 1
 	folder := t.TempDir()
 	url, input := "bolt:"+filepath.ToSlash(filepath.Join(folder, "events.db")), filepath.Join(folder, "input")
 	text, err := io.ReadAll(manyDays(t, days))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
+	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shop"
 	"github.com/stretchr/testify/require"
 )
 
@@ -30,6 +31,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoAsJSON(t *testing.T) {
+	t.Parallel()
 	name := file(t, strings.Repeat(`{"key":"k","data":{"order":"o"}}`+"\n", 500))
 	code, stdout, stderr := command(t, "demo", "--json", "--input", name)
 	require.Zero(t, code, stderr)
@@ -50,9 +52,9 @@ func TestDemoReadsStandardInput(t *testing.T) {
 	require.Contains(t, out.String(), "1 event from standard input")
 }
 
-// The demo keeps no events: 48 MiB of input pass through a much smaller heap.
+// The demo keeps no events: 80 MiB of input pass through a much smaller heap.
 func TestDemoDoesNotHoldItsInput(t *testing.T) {
-	const events, size = 12 << 10, 4 << 10
+	const events, size = 20 << 10, 4 << 10
 	from, to := io.Pipe()
 	go func() {
 		pad := strings.Repeat("x", size)
@@ -106,6 +108,7 @@ func TestDemoLeavesNoTopicsBehindAClosedPipe(t *testing.T) {
 }
 
 func TestDemoEndsWithASignal(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	from, to := io.Pipe()
 	go func() {
@@ -140,9 +143,12 @@ func TestReadmeShowsTheAccount(t *testing.T) {
 
 // The demo can run repeatedly on a broker that keeps all events.
 func TestDemoOnBrokers(t *testing.T) {
+	text, err := io.ReadAll(shop.Events())
+	require.NoError(t, err)
+	morning := file(t, strings.Join(strings.SplitAfterN(string(text), "\n", 301)[:300], ""))
 	onBrokers(t, func(t *testing.T, s station) {
 		for _, args := range [][]string{{}, {}, {"--topic-prefix", "shop"}, {"--topic-prefix", "shop"}} {
-			r := s.run("", append([]string{"demo"}, args...)...)
+			r := s.run("", append([]string{"demo", "--input", morning}, args...)...)
 			require.Zero(t, r.code, r.stdout+r.stderr)
 			require.Contains(t, r.stdout, "\nlost 0, out of order 0, duplicated ")
 		}

@@ -56,7 +56,7 @@ func TestDemoKill(t *testing.T) {
 func demoDays(t *testing.T) int {
 	v := os.Getenv("EVENTBUS_DEMO_DAYS")
 	if v == "" {
-		return 2
+		return 1
 	}
 	n, err := strconv.Atoi(v)
 	require.NoError(t, err)

@@ -75,21 +75,21 @@ func TestDLQ(t *testing.T) {
 		require.Len(t, left, 1)
 		require.Equal(t, "e-5", left[0].ID)
 		for want, args := range map[string][]string{
-			"select dead letters with a flag": {"discard", "orders.dlq"},
-			"give --keep":                     {"purge", "orders.dlq"},
-			"--keep is less than 1":           {"purge", "orders.dlq", "--keep", "0", "--older-than", "1h"},
-			"not a size":                      {"purge", "orders.dlq", "--keep-bytes", "1"},
-			"--keep-bytes is less":            {"purge", "orders.dlq", "--keep-bytes", "0B", "--keep", "5"},
-			"did you mean exhausted?":         {"discard", "orders.dlq", "--reason", "exhaustd"},
+			"select dead letters with a flag":        {"discard", "orders.dlq"},
+			"give --keep":                            {"purge", "orders.dlq"},
+			"--keep is less than 1":                  {"purge", "orders.dlq", "--keep", "0", "--older-than", "1h"},
+			"not a size":                             {"purge", "orders.dlq", "--keep-bytes", "1"},
+			"--keep-bytes is less":                   {"purge", "orders.dlq", "--keep-bytes", "0B", "--keep", "5"},
+			"did you mean exhausted?":                {"discard", "orders.dlq", "--reason", "exhaustd"},
 			"; --error-class selects by error class": {"redrive", "orders.dlq", "--reason", "unknown-type"},
-			"--id is empty":          {"discard", "orders.dlq", "--group", "billing", "--id", ""},
-			"--error-class is empty": {"redrive", "orders.dlq", "--error-class", ""},
-			"--rate must not be":     {"redrive", "orders.dlq", "--rate", "-5"},
-			"--max-redrives is 0":    {"redrive", "orders.dlq", "--max-redrives", "0"},
-			"open :":                 {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
-			"--data needs --id":      {"redrive", "orders.dlq", "--data", fixed},
-			"must not be negative":   {"redrive", "orders.dlq", "--limit", "-1"},
-			"needs a topic":          {"show"},
+			"--id is empty":                          {"discard", "orders.dlq", "--group", "billing", "--id", ""},
+			"--error-class is empty":                 {"redrive", "orders.dlq", "--error-class", ""},
+			"--rate must not be":                     {"redrive", "orders.dlq", "--rate", "-5"},
+			"--max-redrives is 0":                    {"redrive", "orders.dlq", "--max-redrives", "0"},
+			"open :":                                 {"redrive", "orders.dlq", "--id", "e-1", "--data", ""},
+			"--data needs --id":                      {"redrive", "orders.dlq", "--data", fixed},
+			"must not be negative":                   {"redrive", "orders.dlq", "--limit", "-1"},
+			"needs a topic":                          {"show"},
 		} {
 			r := b.run("", append([]string{"dlq"}, args...)...)
 			require.Equal(t, 1, r.code)

@@ -166,6 +166,7 @@ func TestSubDrainsWhenInterrupted(t *testing.T) {
 }
 
 func TestSubDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.ok(numbered(1), "pub", "orders")
 	s := b.start("sub", "orders", "--group", "g", "--drain", "50ms", "--exec", "echo begin; sleep 100; echo end")
@@ -180,6 +181,7 @@ func TestSubDoesNotWaitForEver(t *testing.T) {
 }
 
 func TestSubKillsWhatTakesTooLong(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.ok(numbered(1), "pub", "orders")
 	pids := filepath.Join(t.TempDir(), "pids")
@@ -340,6 +342,7 @@ func (s settlingSource) Ack(context.Context, []*backend.Delivery) error {
 }
 
 func TestSubThatCannotSettleFails(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.ok(numbered(1), "pub", "orders")
 	b.b = settling{b.mem}
@@ -351,6 +354,7 @@ func TestSubThatCannotSettleFails(t *testing.T) {
 
 // The exit code of sub, and its account, say whether a command was killed.
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name string
 		args []string

@@ -49,7 +49,7 @@ func TestKeepAndReplay(t *testing.T) {
 		r := b.run("", "topics", "declare", "orders", "--keep", "2h")
 		require.Equal(t, 1, r.code)
 		require.Equal(t, "orders exists, keeps events for 1h0m0s\n", r.stdout)
-		require.Contains(t, r.stderr, "topics set changes them")
+		require.Contains(t, r.stderr, "change them with topics set")
 		require.Equal(t, "orders exists, keeps events for 2h0m0s\n", b.ok("", "topics", "set", "orders", "--keep", "2h").stdout)
 		require.Contains(t, b.run("", "topics", "set", "order", "--keep", "2h").stderr, "did you mean orders?")
 

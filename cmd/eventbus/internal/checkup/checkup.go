@@ -1,5 +1,5 @@
-// Package checkup looks for dangers to the events of a backend: in the settings of its broker, its topics, and
-// its groups.
+// Package checkup looks for anything that puts the events of a backend at risk, in the settings of its broker, its topics
+// and its groups. It does the work of eventbus doctor.
 package checkup
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
-// Options say how long to look, and from when on something is a finding.
+// Options say how long to look, and what is worth reporting.
 type Options struct {
 	For     time.Duration // how long to look at the groups
-	Late    time.Duration // the age from which the oldest event of a group is late
-	Old     time.Duration // the age from which dead letters, pauses, and events of groups without members are old
-	Letters int           // so many dead letters are too many
+	Late    time.Duration // the age at which the oldest event of a group is late
+	Old     time.Duration // the age at which dead letters, pauses and events of groups without members are old
+	Letters int           // how many dead letters are too many
 	Wanted  []Wanted      // groups that must exist
 }
 
-// A Wanted is a group of a program.
+// A Wanted is a group that a program needs.
 type Wanted struct{ Subscription, Topic, Group string }
 
 // A Report is the result of Run.
 type Report struct {
-	Findings []backend.Finding // the most severe first, then by place
+	Findings []backend.Finding // the most severe first, then by topic, group and server
 	Topics   int
 	Groups   int
-	Unseen   []string // the things that Run did not look at, in words
+	Unseen   []string // what Run did not look at, in words
 }
 
 // A run collects findings.
@@ -43,9 +43,9 @@ type run struct {
 	now      time.Time
 }
 
-// Run looks at b for o.For, and changes nothing. Its calls are bounded as the ones of a
-// [groupstats.Sampler] are. The error says why there is no report. If the broker has an error that explains why its
-// topics cannot be looked at, there is a report.
+// Run looks at b for o.For and changes nothing. Its calls are limited like those of a [groupstats.Sampler]. An error says
+// why there is no report. If a finding about the broker explains why its topics cannot be read, there is a report with that
+// finding instead.
 func Run(ctx context.Context, b backend.Backend, o Options) (*Report, error) {
 	r := &run{Options: o, backend: b}
 	if err := r.broker(ctx); err != nil {
@@ -65,7 +65,8 @@ func Run(ctx context.Context, b backend.Backend, o Options) (*Report, error) {
 	return &r.Report, nil
 }
 
-// events looks at topics and groups. The owners of partitions are looked at twice, with the other looks in between.
+// events looks at topics and groups. It looks at the owners of partitions twice, before and after everything else, because
+// they come and go.
 func (r *run) events(ctx context.Context) error {
 	before, err := r.owners(ctx, nil)
 	if err != nil {
@@ -88,7 +89,7 @@ func (r *run) events(ctx context.Context) error {
 	return err
 }
 
-// find adds a finding about a place.
+// find adds a finding about a topic or a group.
 func (r *run) find(severity backend.Severity, code, topic, group, text, remedy string, command ...string) {
 	r.Findings = append(r.Findings, backend.Finding{
 		Code: code, Severity: severity, Topic: topic, Group: group, Text: text, Remedy: remedy, Command: command,
@@ -99,7 +100,7 @@ func (r *run) unseen(format string, args ...any) {
 	r.Unseen = append(r.Unseen, fmt.Sprintf(format, args...))
 }
 
-// broker asks the driver.
+// broker asks the driver about the settings of its broker.
 func (r *run) broker(ctx context.Context) error {
 	found, err := backend.Check(ctx, r.backend)
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// groups finds groups in trouble, by their status.
+// groups reports groups in trouble, by their status.
 func (r *run) groups() {
 	for _, g := range r.snapshot.Groups() {
 		if g.Err != "" {
@@ -37,7 +37,7 @@ func (r *run) groups() {
 	}
 }
 
-// backlog says in a sentence how many events a group has not settled, and how old they are.
+// backlog describes how many events a group has not settled and how old they are.
 func (r *run) backlog(g *groupstats.Group) string {
 	return fmt.Sprintf("It has not received %s, holds %s and delays %s; the oldest is %s old.", of(g.Lag), of(g.InFlight), of(g.Delayed), r.age(g.Oldest))
 }
@@ -59,8 +59,8 @@ func (r *run) age(t time.Time) string {
 
 func (r *run) since(t time.Time) time.Duration { return max(r.now.Sub(t), 0) } // the broker's clock may be ahead
 
-// deserted finds a group with events that nobody handles. A group without events is as it should be, because its
-// program may run from time to time.
+// deserted reports a group whose events nobody handles. A group without events is fine, because its program may run only
+// from time to time.
 func (r *run) deserted(g *groupstats.Group) {
 	switch {
 	case g.Oldest.IsZero() || r.since(g.Oldest) < r.Late:
@@ -75,8 +75,8 @@ func (r *run) deserted(g *groupstats.Group) {
 	}
 }
 
-// behind finds a group whose oldest event is late. If all its events wait for another attempt, that may be the will of
-// its program.
+// behind reports a group whose oldest event is late. If all its events are waiting for another attempt, that may be what
+// the program wants.
 func (r *run) behind(g *groupstats.Group) {
 	if g.RetriesOnly() {
 		r.find(backend.SeverityNote, "group-retries", g.Topic, g.Name, "Its oldest events fail and are waiting for another attempt. "+r.backlog(g),
@@ -87,7 +87,7 @@ func (r *run) behind(g *groupstats.Group) {
 		"start more processes or more handlers, or look at the logs of the handler")
 }
 
-// paused finds a pause.
+// paused reports a pause.
 func (r *run) paused(g *groupstats.Group) {
 	severity := backend.SeverityNote
 	if r.since(g.Pause.Since) >= r.Old {
@@ -110,8 +110,7 @@ func (r *run) paused(g *groupstats.Group) {
 	r.find(severity, "group-paused", g.Topic, g.Name, "The group is "+text+". "+r.backlog(g), remedy, "eventbus", "groups", "resume", topic, g.Name)
 }
 
-// missing finds groups that should exist. A group gets no events from before it existed, unless the topic keeps
-// them.
+// missing reports groups that should exist. A group gets no events from before it was created, unless the topic keeps them.
 func (r *run) missing() {
 	if len(r.Wanted) > 0 && r.snapshot.Beyond > 0 {
 		r.unseen("whether the groups of the file exist, because there are too many groups")
@@ -126,7 +125,7 @@ func (r *run) missing() {
 	}
 }
 
-// letters finds dead letters that are many or old.
+// letters reports dead letters that are too many or too old.
 func (r *run) letters() {
 	for _, t := range r.snapshot.Topics {
 		l := t.Letters
@@ -167,7 +166,7 @@ func lettersIn(l *groupstats.Letters) string {
 	return plural.Of(l.N, "dead letter")
 }
 
-// kinds says in a sentence which dead letters there are most of.
+// kinds describes the largest class of dead letters.
 func kinds(l *groupstats.Letters) string {
 	if len(l.Classes) == 0 {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// settings finds settings in which the members of a group differ. Processes that have started a short
-// time ago are left out, because they may belong to a deploy that has not ended.
+// settings reports settings that differ between the members of a group. It leaves out processes that started recently,
+// because they may belong to a deployment in progress.
 func (r *run) settings(ctx context.Context) error {
 	var all []presence.Process
 	err := call(ctx, func(ctx context.Context) (err error) {
@@ -56,7 +56,7 @@ func (r *run) settings(ctx context.Context) error {
 	return nil
 }
 
-// valuesOf says which value which processes have. It names at most three processes of each.
+// valuesOf lists the values of a setting with their processes, at most three for each.
 func valuesOf(s presence.Setting) string {
 	values := make([]string, len(s.Values))
 	for i, v := range s.Values {

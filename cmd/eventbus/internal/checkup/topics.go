@@ -16,17 +16,17 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// The bounds of a run.
+// Limits of a run.
 const (
 	mostUnread  = 200              // reads for topics without a group
 	mostDivided = 50               // topics with partitions that are looked at
-	mostClocks  = 5                // topics by which the clock of the broker is asked
+	mostClocks  = 5                // topics by which the broker is asked for its time
 	callTime    = 2 * time.Second  // of one call
-	ownersTime  = 30 * time.Second // of the look at the members of topics with partitions
-	skew        = time.Second      // between two clocks that is a finding
+	ownersTime  = 30 * time.Second // of looking at the members of topics with partitions
+	skew        = time.Second      // between two clocks that is worth reporting
 )
 
-// call calls f, one call of the backend. It returns nil if the thing is gone or the backend does not support the call.
+// call calls f, one call of the backend. It returns nil if the topic is gone or the backend does not support the call.
 func call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -37,7 +37,7 @@ func call(ctx context.Context, f func(context.Context) error) error {
 	return err
 }
 
-// unread finds topics whose events no group gets. Dead-letter topics have no group.
+// unread reports topics whose events no group gets, except for dead-letter topics, which have no groups.
 func (r *run) unread(ctx context.Context) error {
 	left := mostUnread
 	for _, t := range r.snapshot.Topics {
@@ -62,7 +62,7 @@ func (r *run) unread(ctx context.Context) error {
 	return nil
 }
 
-// unreadIn finds the first event of a topic without a group, which has the parts.
+// unreadIn reports a topic without a group if it has an event in any of its parts.
 func (r *run) unreadIn(ctx context.Context, topic string, parts []string) error {
 	for _, name := range parts {
 		var first []backend.Message
@@ -98,11 +98,11 @@ func (r *run) divided(ctx context.Context) (topics []string, err error) {
 	return topics[:min(len(topics), mostDivided)], err
 }
 
-// An owned is a member, or the lack of one, that does not do its work for partitions of a group.
+// An owned names a silent member of a group or, with an empty member, the partitions that nobody owns.
 type owned struct{ topic, group, member string }
 
-// owners returns the members that are silent, and the groups with partitions that no member owns. Given the ones of an
-// earlier look, it finds the ones that are the same: others come and go in each deploy.
+// owners returns the silent members, and the groups with partitions that no member owns. Given the result of an earlier
+// call, it reports those that have not changed since; the others come and go with every deployment.
 func (r *run) owners(ctx context.Context, before map[owned][]int) (map[owned][]int, error) {
 	ctx, cancel := context.WithTimeout(ctx, ownersTime)
 	defer cancel()
@@ -126,10 +126,10 @@ func (r *run) owners(ctx context.Context, before map[owned][]int) (map[owned][]i
 		}
 		key := owned{o.Topic, o.Group, o.Member}
 		now[key] = o.Partitions
-		was, also := before[key]
+		was, seen := before[key]
 		still := slices.DeleteFunc(slices.Clone(o.Partitions), func(p int) bool { return !slices.Contains(was, p) })
 		switch {
-		case !also:
+		case !seen:
 		case o.Member != "":
 			r.find(backend.SeverityWarning, "member-silent", o.Topic, o.Group,
 				fmt.Sprintf("The member %q has sent no heartbeat for several seconds: it is dead or hangs. It owned %s.", o.Member, partitions(o.Partitions)),
@@ -150,7 +150,7 @@ func partitions(numbers []int) string {
 	return "the partitions " + partition.Ranges(numbers)
 }
 
-// numbers finds changes of the number of partitions that have not ended, and partitions out of use.
+// numbers reports unfinished changes of the number of partitions, and partitions out of use.
 func (r *run) numbers(ctx context.Context) error {
 	n := 0
 	for _, t := range r.snapshot.Topics {
@@ -190,7 +190,7 @@ func (r *run) numbers(ctx context.Context) error {
 	return nil
 }
 
-// clock finds a difference between the clocks of this machine and of the broker.
+// clock reports a difference between the clocks of this machine and the broker.
 func (r *run) clock(ctx context.Context) error {
 	n := 0
 	for _, t := range r.snapshot.Topics {

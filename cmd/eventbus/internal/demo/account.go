@@ -7,59 +7,56 @@ import (
 	"time"
 )
 
-// An Account records the outcome of every event in every group. The publisher, the handlers
-// and the reader of dead letters report to it. It does not use the counters of the bus,
-// because it checks the bus.
+// An Account records the outcome of every event in every group. The publisher, the handlers and the reader of dead letters
+// report to it. It does not use the counters of the bus, because it checks the bus.
 //
-// An Account needs a byte of memory for each event and group, and an entry for each key and
-// group. An event is finished if it was handled or its dead letter was read.
+// It takes a byte for each event and group, and an entry for each key and group. An event is finished when it was handled
+// or its dead letter was read.
 type Account struct {
 	moved chan struct{} // receives a value when an event was finished
 
 	mu        sync.Mutex
 	published int
-	groups    []*ledger
+	groups    []*groupAccount
 }
 
 // NewAccount returns an account for the groups of these names.
 func NewAccount(groups ...string) *Account {
 	a := &Account{moved: make(chan struct{}, 1)}
 	for _, name := range groups {
-		a.groups = append(a.groups, &ledger{name: name, keys: map[string]*lane{}})
+		a.groups = append(a.groups, &groupAccount{name: name, keys: map[string]*keyState{}})
 	}
 	return a
 }
 
-// A ledger is the part of an Account about one group.
-type ledger struct {
+// A groupAccount is the part of an Account about one group.
+type groupAccount struct {
 	name   string
-	events []mark // the mark of the event with the number n is events[n-1]
-	keys   map[string]*lane
+	events []eventState // events[n-1] is the state of event number n
+	keys   map[string]*keyState
 	floor  int // the first floor events are all finished
 	row    Row
 }
 
-// A mark is the state of one event in one group.
-type mark uint8
+// An eventState is the state of one event in one group.
+type eventState uint8
 
 const (
-	handled   mark = 1 << 7 // a handler returned nil
-	buried    mark = 1 << 6 // the dead letter of the event was read
-	running   mark = 1 << 5 // a handler is running with the event
-	misplaced mark = 1 << 4 // the event was counted as out of order
-	over      mark = 1 << 3 // the event has failed for good
-	runs      mark = 1<<3 - 1
+	handled   eventState = 1 << 7 // a handler returned nil
+	buried    eventState = 1 << 6 // the dead letter of the event was read
+	running   eventState = 1 << 5 // a handler is running with the event
+	misplaced eventState = 1 << 4 // the event was counted as out of order
+	over      eventState = 1 << 3 // the event has failed for good
+	runs      eventState = 1<<3 - 1
 )
 
-// concluded has the marks of events that need no further run. At-least-once delivery allows
-// another run of such an event. inOrder ignores that run, because the order of events is
-// the order of their first handling.
+// concluded are the states in which an event needs no further run. At-least-once delivery allows another run all the same,
+// which inOrder ignores, because the order of events is the order in which they are first handled.
 const concluded = handled | buried | over
 
-// A lane is the state of one key in one group. last is the number of the last event that
-// needs no further run. current is the number of the event that began and is not done, or
-// 0.
-type lane struct{ last, current int }
+// A keyState is the state of one key in one group: the numbers of the last event that needs no further run, and of the
+// event that has begun and is not done (0: none).
+type keyState struct{ last, current int }
 
 // A Row has the counts of one group.
 type Row struct {
@@ -82,7 +79,7 @@ func (a *Account) Publish(n int) (first int) {
 	first = a.published + 1
 	a.published += n
 	for _, l := range a.groups {
-		l.events = append(l.events, make([]mark, n)...)
+		l.events = append(l.events, make([]eventState, n)...)
 	}
 	return first
 }
@@ -102,7 +99,7 @@ func (a *Account) Begin(group, number int, key string) (run int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l := a.groups[group]
-	m := l.mark(number)
+	m := l.state(number)
 	if m == nil {
 		l.row.Unknown++
 		return 1
@@ -126,10 +123,10 @@ func (a *Account) Begin(group, number int, key string) (run int) {
 
 // inOrder reports whether an event begins in order: no other event of its key has begun
 // without being done, and no later event of the key is done.
-func (l *ledger) inOrder(number int, key string) bool {
+func (l *groupAccount) inOrder(number int, key string) bool {
 	k := l.keys[key]
 	if k == nil {
-		k = &lane{}
+		k = &keyState{}
 		l.keys[key] = k
 	}
 	ok := (k.current == 0 || k.current == number) && number >= k.last
@@ -142,7 +139,7 @@ func (a *Account) End(group, number int, key string, o Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l := a.groups[group]
-	m := l.mark(number)
+	m := l.state(number)
 	if m == nil {
 		return
 	}
@@ -172,7 +169,7 @@ func (a *Account) Bury(group, number int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l := a.groups[group]
-	m := l.mark(number)
+	m := l.state(number)
 	switch {
 	case m == nil:
 		l.row.Unknown++
@@ -185,14 +182,14 @@ func (a *Account) Bury(group, number int) {
 	}
 }
 
-func (l *ledger) mark(number int) *mark {
+func (l *groupAccount) state(number int) *eventState {
 	if number < 1 || number > len(l.events) {
 		return nil
 	}
 	return &l.events[number-1]
 }
 
-func (a *Account) finish(l *ledger) {
+func (a *Account) finish(l *groupAccount) {
 	for l.floor < len(l.events) && l.events[l.floor]&(handled|buried) != 0 {
 		l.floor++
 	}

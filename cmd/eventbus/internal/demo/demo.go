@@ -1,4 +1,4 @@
-// Package demo runs a small shop on a bus, and checks the outcome of each of its events.
+// Package demo runs a small shop on a bus and checks the outcome of each of its events.
 package demo
 
 import (
@@ -27,9 +27,8 @@ type Demo struct {
 	window  window
 }
 
-// stallAfter is how long the demo waits for the next finished event before it gives up. It
-// is longer than a lease, because the events of a lost member are redelivered when their
-// leases expire.
+// stallAfter is how long the demo waits for the next finished event before it gives up. It is longer than a lease, because
+// events of a lost member are redelivered only when their leases expire.
 const stallAfter = 45 * time.Second
 
 // New returns a demo on a bus, which Run shuts down. Events go to topic. Dead letters go to
@@ -59,7 +58,7 @@ func (d *Demo) SetLease(lease time.Duration) {
 // Account returns the [Account] of the demo. Its counts change until the demo ends.
 func (d *Demo) Account() *Account { return d.account }
 
-// errFinished is the cause with which Run ends if every event was finished.
+// errFinished is the cause with which Run ends when every event is finished.
 var errFinished = errors.New("finished")
 
 // Run publishes the input and shuts the bus down. It returns when every event is handled or
@@ -115,8 +114,7 @@ const (
 	batchBytes  = 1 << 20
 )
 
-// feed publishes the input. It is never further ahead of the slowest group than [window]
-// allows.
+// feed publishes the input, never further ahead of the slowest group than [window] allows.
 func (d *Demo) feed(ctx context.Context) error {
 	for {
 		b, err := d.read(ctx)
@@ -182,9 +180,8 @@ func (d *Demo) locate(b batch, err error) error {
 	return err
 }
 
-// A window bounds how many events the publisher may be ahead of the slowest group. If
-// events are large, it allows fewer, so that their bytes are bounded too. largest is the
-// size of the largest event so far.
+// A window limits how far the publisher may be ahead of the slowest group. It allows fewer events if they are large, to
+// limit their bytes too. largest is the size of the largest event so far.
 type window struct{ largest int }
 
 const (

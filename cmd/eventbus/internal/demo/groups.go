@@ -33,7 +33,7 @@ type order struct {
 
 const maxAttempts = 4
 
-// quick has delays between attempts that are short enough for a demo.
+// quick has retry delays short enough for a demo.
 var quick = eventbus.Retry{MaxAttempts: maxAttempts, Initial: 2 * time.Millisecond, Max: 20 * time.Millisecond}
 
 // groups are the consumers. All keep the order of a customer's events.
@@ -60,9 +60,8 @@ func groups() []group {
 	}
 }
 
-// trouble says how many of 1,000 events fail in a group, by kind of failure. Only the
-// number of an event decides whether it fails, so each run of the demo has the same
-// failures.
+// trouble says how many of 1,000 events fail in a group, by kind of failure. Whether an event fails depends only on its
+// number, so every run of the demo has the same failures.
 type trouble struct {
 	salt    uint64
 	once    uint64 // the first attempt fails
@@ -76,8 +75,7 @@ var (
 	errRefused   = errors.New("the card is refused")
 )
 
-// of returns the error that a run of an event shall have, or nil. run is the number of the
-// run.
+// of returns the error that the given run of an event is to have, or nil.
 func (t trouble) of(number, run int) error {
 	// The finalizer of splitmix64 spreads consecutive numbers.
 	x := uint64(number) + t.salt*0x9e3779b97f4a7c15
@@ -105,8 +103,8 @@ func (t trouble) of(number, run int) error {
 	return nil
 }
 
-// watched returns a handler that fails as g.trouble says, calls g.handler, and reports each
-// run to the account as a run of group i.
+// watched returns a handler that fails as g.trouble says, calls g.handler, and reports each run to the account as a run of
+// group i.
 func (d *Demo) watched(i int, g group) eventbus.Handler {
 	return func(ctx context.Context, del *eventbus.Delivery) (err error) {
 		if d.foreign(del) {

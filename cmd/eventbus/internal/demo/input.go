@@ -9,15 +9,14 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 )
 
-// An Input reads events and refuses an ID that it has read before. It remembers a hash of
-// each ID.
+// An Input reads events and refuses an ID that it has read before. It remembers a hash of each ID.
 type Input struct {
 	*ndjson.Reader
 	seed maphash.Seed
 	seen map[uint64]struct{}
 }
 
-// NewInput returns an Input that reads from r. Errors call the input by name.
+// NewInput returns an Input that reads from r. The name appears in errors.
 func NewInput(name string, r io.Reader) *Input {
 	return &Input{Reader: ndjson.NewReader(name, r), seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 }

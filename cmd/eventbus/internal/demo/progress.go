@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// Progress shows the counts of an [Account], published and finished events, while they
-// change. On a terminal it redraws one line ten times a second. Elsewhere it writes a line
-// each second. Its goroutine runs until Stop.
+// Progress shows how many events an [Account] has published and finished so far. On a terminal it redraws one line ten
+// times a second, elsewhere it writes a line every second. Its goroutine runs until Stop.
 type Progress struct {
 	out      io.Writer
 	terminal bool
@@ -31,7 +30,7 @@ func newProgress(out io.Writer, terminal bool, a *Account) *Progress {
 	return p
 }
 
-// Stop ends the goroutine and waits for it. It clears the line on a terminal.
+// Stop ends the goroutine, waits for it, and clears the line on a terminal.
 func (p *Progress) Stop() {
 	close(p.done)
 	p.ended.Wait()

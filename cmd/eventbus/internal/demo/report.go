@@ -21,8 +21,7 @@ type Report struct {
 	Unknown    int     `json:"unknown"`
 }
 
-// Report returns the counts of a and their sums. input is the name of the input. took is
-// the duration of the run.
+// Report returns the counts of a and their sums, for a run that took so long on the input of this name.
 func (a *Account) Report(input string, took time.Duration) Report {
 	r := Report{Input: input, Seconds: took.Seconds(), Groups: a.Rows()}
 	for _, row := range r.Groups {
@@ -35,8 +34,8 @@ func (a *Account) Report(input string, took time.Duration) Report {
 	return r
 }
 
-// Err returns an error if the bus broke a promise. Duplicated events break no promise,
-// because the bus promises to deliver at least once.
+// Err returns an error if the bus broke a promise. Duplicates break none, because the bus promises to deliver at least
+// once.
 func (r Report) Err() error {
 	var wrong []string
 	for _, w := range []struct {

@@ -18,8 +18,7 @@ import (
 	"github.com/seed41896749/eventbus/observer/telemetry"
 )
 
-// A Server answers GET /metrics with the metrics of one bus. It has a goroutine that
-// accepts connections, until Close.
+// A Server answers GET /metrics with the metrics of one bus. Its goroutine accepts connections until Close.
 type Server struct {
 	telemetry *telemetry.Telemetry
 	meters    *sdkmetric.MeterProvider
@@ -48,7 +47,7 @@ func Listen(ctx context.Context, address string) (*Server, error) {
 	s.http.Handler, s.http.ReadHeaderTimeout = mux, 10*time.Second
 	go func() {
 		defer close(s.served)
-		_ = s.http.Serve(s.listener) // it ends by Close
+		_ = s.http.Serve(s.listener) // it ends when Close is called
 	}()
 	return s, nil
 }
@@ -63,13 +62,13 @@ func (s *Server) Measure(o *eventbus.Options) {
 	o.PublishMiddleware = append([]eventbus.PublishMiddleware{s.telemetry.PublishMiddleware}, o.PublishMiddleware...)
 }
 
-// Watch adds the gauges of bus.
+// Watch adds the gauges of bus. Call it once the bus is open.
 func (s *Server) Watch(bus *eventbus.Bus) (err error) {
 	s.unwatch, err = s.telemetry.Watch(bus)
 	return err
 }
 
-// Close ends the server. Requests that are being answered have one more second.
+// Close ends the server. Requests in progress have one more second.
 func (s *Server) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/seed41896749/eventbus/deadletter"
 )
 
-// An eventLine is the JSON form of an event. The fields after Headers describe a delivery; they
-// are written, and ignored when read, so that output can be input again.
+// An eventLine is the JSON form of an event. The fields after Headers describe a delivery. They are written but ignored when
+// read, so that output can be input again.
 type eventLine struct {
 	ID      string            `json:"id,omitempty"` // if empty, the bus makes one
 	Type    string            `json:"type,omitempty"`
@@ -39,9 +39,8 @@ type eventLine struct {
 	// ContentType is "application/json" by default if Data is given.
 	ContentType *string `json:"content_type,omitempty"`
 
-	// Data is the payload: a JSON value, or, if ContentType is not JSON, a string with the
-	// text of the payload. Base64 holds a payload that is neither, and a text that is shorter
-	// so.
+	// Data is the payload: a JSON value or, if ContentType is not JSON, a string with the text of the payload. Base64 holds
+	// a payload that is neither, and a text that is shorter that way.
 	Data   json.RawMessage `json:"data,omitempty"`
 	Base64 *[]byte         `json:"data_base64,omitempty"`
 }
@@ -92,8 +91,7 @@ func ContentTypeOf(payload []byte) string {
 	return "application/octet-stream"
 }
 
-// isJSON reports whether payloads of this type are JSON. Payloads without a type may be
-// JSON.
+// isJSON reports whether payloads of this type are JSON. Payloads without a type may be.
 func isJSON(contentType string) bool {
 	if contentType == "" || contentType == jsonType {
 		return true
@@ -102,7 +100,7 @@ func isJSON(contentType string) bool {
 	return err == nil && (t == jsonType || t == "text/json" || strings.HasSuffix(t, "+json"))
 }
 
-// A deadLetter is the part of a line that says why an event is a dead letter.
+// A deadLetter is the part of a line that says why the event is a dead letter.
 type deadLetter struct {
 	Reason      string    `json:"reason"`
 	Error       string    `json:"error,omitempty"`
@@ -114,8 +112,7 @@ type deadLetter struct {
 	Place       string    `json:"place"` // the position of the letter
 }
 
-// AppendLetter appends the line of a dead letter: its event as it was published, without
-// its TTL, and why it failed.
+// AppendLetter appends the line of a dead letter: its event as it was published, without its TTL, and why it failed.
 func AppendLetter(b []byte, l *deadletter.Letter) []byte {
 	return appendLine(b, &eventbus.Delivery{Event: l.Event, Topic: l.Topic, Group: l.Group}, &deadLetter{
 		Reason: l.Reason, Error: l.Error, ErrorClass: l.ErrorClass, Stack: l.Stack, Attempts: l.Attempts,
@@ -123,9 +120,8 @@ func AppendLetter(b []byte, l *deadletter.Letter) []byte {
 	})
 }
 
-// Append appends the line of a delivery or, without Group and Attempt, of a stored event.
-// A Reader reads the same event from it. JSON over several lines, or with space around it,
-// is compacted.
+// Append appends the line of a delivery or, without Group and Attempt, of a stored event. A [Reader] reads the same event
+// from it. JSON that spans several lines, or has space around it, is compacted.
 func Append(b []byte, d *eventbus.Delivery) []byte { return appendLine(b, d, nil) }
 
 func appendLine(b []byte, d *eventbus.Delivery, why *deadLetter) []byte {
@@ -159,8 +155,8 @@ func appendLine(b []byte, d *eventbus.Delivery, why *deadLetter) []byte {
 	return l.append(b, raw)
 }
 
-// append appends the line to b. An encoder writes all fields but the data. raw, the data,
-// is added after them, because the encoder would reformat it.
+// append appends the line to b. An encoder writes all fields but the data, which it would reformat; raw, the data, is added
+// after them.
 func (l *eventLine) append(b []byte, raw []byte) []byte {
 	var buf bytes.Buffer
 	to := json.NewEncoder(&buf)
@@ -178,8 +174,7 @@ func (l *eventLine) append(b []byte, raw []byte) []byte {
 	return append(b, '}', '\n')
 }
 
-// writable returns t in a form that JSON can hold. A year after 9999 has none: the result is
-// zero.
+// writable returns t in a form that JSON can hold, or zero for years that it cannot.
 func writable(t time.Time) time.Time {
 	if _, err := t.MarshalJSON(); err == nil {
 		return t

@@ -12,24 +12,21 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 )
 
-// A Publisher publishes the events of a reader. It reads events while it stores a batch. The
-// next batch has all events that were read meanwhile, so that no event waits for later
-// events. Batches are published one after another, so events are stored in the order of the
-// input.
+// A Publisher publishes the events of a [Reader] in the order of the input, batch by batch. It keeps reading while it stores
+// a batch; the next batch has everything that was read meanwhile, so no event waits for later ones.
 type Publisher struct {
 	Bus   eventbus.Publisher
 	Topic string
 	Input *Reader
 
-	// Prepare, if set, sets missing fields of an event. Its error says why the event is
-	// refused.
+	// Prepare, if set, fills in missing fields of an event. An error refuses the event.
 	Prepare func(*eventbus.Event) error
 }
 
-// A PublisherError means that a feed ended before its input did.
+// A PublisherError means that publishing ended before the input did.
 type PublisherError struct {
-	Stored  int  // the number of stored events, also of the failed batch
-	Perhaps bool // whether more events than Stored may be stored, because an outcome is unknown
+	Stored  int  // the number of stored events, including those of the failed batch
+	Perhaps bool // more than Stored may be stored, because an outcome is unknown
 	Err     error
 }
 
@@ -44,8 +41,7 @@ func (e *PublisherError) Error() string {
 // Unwrap returns Err, the cause.
 func (e *PublisherError) Unwrap() error { return e.Err }
 
-// Run publishes until the input ends, and returns the number of stored events. An error is
-// an *PublisherError. When ctx ends, Run leaves its reading goroutine behind, because a read cannot
+// Run publishes until the input ends, and returns the number of stored events. Its error is a *PublisherError. When ctx ends, Run leaves its reading goroutine behind, because a read cannot
 // be interrupted.
 func (f *Publisher) Run(ctx context.Context) (stored int, err error) {
 	q := newQueue()
@@ -58,7 +54,7 @@ func (f *Publisher) Run(ctx context.Context) (stored int, err error) {
 			err = readErr
 		}
 		switch {
-		case err == io.EOF: //nolint:errorlint // the input's own; an error of Publish may wrap another
+		case err == io.EOF: //nolint:errorlint // the input's own; an error of Publish may wrap another io.EOF
 			return stored, nil
 		case err != nil:
 			perhaps := errors.Is(err, eventbus.ErrUnknownOutcome)
@@ -122,8 +118,7 @@ func (f *Publisher) publish(ctx context.Context, items []item) (stored int, err 
 		}
 		return stored, f.Input.At(items[i].line, why)
 	}
-	// The check refused the whole batch before storing any of it. So the events before the
-	// refused one are published now.
+	// The check refused the whole batch before storing any of it, so publish the events before the refused one now.
 	stored, err = f.publish(ctx, items[:i])
 	if err == nil {
 		err = f.Input.At(items[i].line, why)
@@ -131,7 +126,7 @@ func (f *Publisher) publish(ctx context.Context, items []item) (stored int, err 
 	return stored, err
 }
 
-// A queue passes items from one reader to one publisher.
+// A queue passes events from the reading goroutine to the publishing one.
 type queue struct {
 	changed chan struct{} // receives a value after an item was put, or the input has ended
 	taken   chan struct{} // receives a value after items were taken
@@ -139,10 +134,10 @@ type queue struct {
 	mu    sync.Mutex
 	items []item
 	bytes int
-	err   error // the reason for which the input ended, such as io.EOF; nil: it has not ended
+	err   error // why the input ended, such as io.EOF; nil: it has not
 }
 
-// Bounds of the queue, which one item may exceed.
+// Limits of the queue, which one event may exceed.
 const (
 	maxEvents = 4 << 10
 	maxBytes  = 8 << 20
@@ -174,7 +169,7 @@ func (q *queue) put(ctx context.Context, it item) bool {
 	}
 }
 
-// end records err, the reason for which the input ended.
+// end records why the input ended.
 func (q *queue) end(err error) {
 	q.mu.Lock()
 	q.err = err
@@ -182,8 +177,7 @@ func (q *queue) end(err error) {
 	signal(q.changed)
 }
 
-// take waits until there are items, and takes all of them. If the input has ended, it also
-// returns the reason.
+// take waits until there are items and takes all of them. Once the input has ended, it also returns why.
 func (q *queue) take(ctx context.Context) ([]item, error) {
 	for {
 		q.mu.Lock()

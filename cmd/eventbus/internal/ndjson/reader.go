@@ -1,4 +1,4 @@
-// Package ndjson reads and writes events as JSON, one object a line.
+// Package ndjson reads, writes and publishes events as lines of JSON.
 package ndjson
 
 import (
@@ -15,24 +15,22 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// maxLine bounds a line: the largest payload, 960 KiB, and the fields around it. A JSON
-// writer may need six bytes for each byte of a text, as in \u0041. The buffer of a Reader
-// grows only as its lines need.
+// maxLine limits a line: the largest payload, 960 KiB, and the fields around it. A JSON writer may take six bytes for each
+// byte of a text, as in \u0041. The buffer of a Reader grows only as needed.
 const maxLine = 7 << 20
 
-// byteOrderMark begins the files of some editors on Windows.
+// byteOrderMark is at the beginning of files that some Windows editors write.
 var byteOrderMark = []byte("\xEF\xBB\xBF")
 
-// A Reader reads events, one per line, in the form that [Append] writes. Every field is
-// optional, and unknown fields are refused. It skips empty lines. Its events share no
-// memory with it.
+// A Reader reads events, one per line, in the form that [Append] writes. Every field is optional, unknown fields are
+// refused, and empty lines are skipped. The events share no memory with the Reader.
 type Reader struct {
 	name    string
 	scanner *bufio.Scanner
 	line    int
 }
 
-// NewReader returns a Reader that reads from r. Errors call the input by name.
+// NewReader returns a Reader that reads from r. The name appears in errors.
 func NewReader(name string, r io.Reader) *Reader {
 	s := bufio.NewScanner(r)
 	s.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -71,7 +69,7 @@ func (r *Reader) At(line int, err error) error { return fmt.Errorf("%s:%d: %w", 
 
 func parse(text []byte) (*eventbus.Event, error) {
 	if !utf8.Valid(text) {
-		return nil, errors.New("not an event as JSON: it is not UTF-8") // encoding/json would change the text
+		return nil, errors.New("not an event as JSON: it is not UTF-8") // encoding/json would alter the text
 	}
 	if text[0] != '{' {
 		return nil, errors.New("not an event as JSON: it does not begin with {")
@@ -94,8 +92,8 @@ func parse(text []byte) (*eventbus.Event, error) {
 	return l.event()
 }
 
-// Refused returns the index and the error of the first event that one Publish call
-// refused; -1 if err is not about an event.
+// Refused returns the index and the error of the first event that a Publish call refused, or -1 if err is not about an
+// event.
 func Refused(err error) (int, error) {
 	if p, ok := errors.AsType[*eventbus.PublishError](err); ok {
 		for i, e := range p.Errors {

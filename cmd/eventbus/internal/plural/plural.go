@@ -3,7 +3,7 @@ package plural
 
 import "fmt"
 
-// Of returns n and the noun, in the plural unless n is 1.
+// Of returns n and the noun, which gets an s unless n is 1.
 func Of[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun

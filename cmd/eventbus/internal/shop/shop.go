@@ -12,7 +12,6 @@ import (
 //go:embed events.ndjson
 var events string
 
-// Events returns 2,000 events as NDJSON, one per line: orders of some 300 customers
-// placed, paid, packed, shipped and delivered. A few come from an old till; their data
-// cannot be decoded.
+// Events returns 2,000 events as lines of JSON: some 300 customers' orders that are placed, paid, packed, shipped and
+// delivered. A few come from an old till, and their data cannot be decoded.
 func Events() io.Reader { return strings.NewReader(events) }

@@ -1,4 +1,5 @@
-// Package shell handles events with a command of the shell.
+// Package worker has the parts that eventbus sub and eventbus work are built from: the handler that runs a shell command
+// for each event, the shared output of these commands, and the reasons to stop.
 package worker
 
 import (
@@ -25,27 +26,25 @@ const (
 )
 
 const (
-	// grace is the time between SIGTERM and SIGKILL. It is below one second because a
-	// drain that times out waits one second for handlers it has cancelled.
+	// grace is the time between SIGTERM and SIGKILL. It is less than a second because a drain that times out waits one
+	// second for the handlers that it has cancelled.
 	grace = 500 * time.Millisecond
 
-	// outputWait is how long child processes may keep the output open after the command
-	// has ended or was terminated.
+	// outputWait is how long child processes may keep the output open after the command has ended or was terminated.
 	outputWait = grace + 200*time.Millisecond
 
-	tailBytes = 2 << 10 // the most bytes of stderr that the text of an error contains
+	tailBytes = 2 << 10 // how much of the end of stderr the text of an error contains
 )
 
-// A CommandHandler runs a command for each event. The event is one line of JSON on its
-// standard input and, in part, in its environment.
+// A CommandHandler runs a shell command for each event. The command gets the event as one line of JSON on standard input
+// and, in part, in its environment.
 type CommandHandler struct {
 	command        string
 	stdout, stderr *LineWriter
 	killed, late   atomic.Int64
 }
 
-// Killed returns how many commands were ended by a signal. late is how many of them were ended
-// because the time for a drain was over.
+// Killed returns how many commands were ended by a signal, and how many of those because a drain timed out.
 func (h *CommandHandler) Killed() (all, late int64) { return h.killed.Load(), h.late.Load() }
 
 // NewCommandHandler returns a CommandHandler that passes on the output of its commands line by line.
@@ -56,9 +55,8 @@ func NewCommandHandler(command string, stdout, stderr *LineWriter) (*CommandHand
 	return &CommandHandler{command: command, stdout: stdout, stderr: stderr}, nil
 }
 
-// Handle is an eventbus.Handler. Exit code 0 is success, ExitPermanent a permanent error,
-// and any other code an error. When ctx ends, the command's process group gets SIGTERM,
-// and SIGKILL half a second later.
+// Handle is an eventbus.Handler. Exit code 0 is success, ExitPermanent a permanent error, and any other code an error that
+// is retried. When ctx ends, the command's process group gets SIGTERM, and SIGKILL half a second later.
 func (h *CommandHandler) Handle(ctx context.Context, d *eventbus.Delivery) error {
 	cmd := exec.CommandContext(ctx, "sh", "-c", h.command)
 	group := newProcessGroup(cmd)
@@ -115,14 +113,13 @@ func environment(d *eventbus.Delivery) []string {
 		"EVENTBUS_POSITION=" + d.Position,
 		"EVENTBUS_GROUP=" + d.Group,
 	}
-	for i, v := range env { // the bus's events have no NUL, but a command cannot start with one
+	for i, v := range env { // a process cannot be started with a NUL in its environment
 		env[i] = strings.ReplaceAll(v, "\x00", "")
 	}
 	return env
 }
 
-// careless ignores errors of stderr, because an unread log does not make a handled event
-// fail.
+// careless ignores errors of stderr: an unread log must not make a handled event fail.
 type careless struct{ w io.Writer }
 
 func (c careless) Write(p []byte) (int, error) {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A LineWriter passes whole lines to an output, one call at a time. After the output's first
-// error it writes nothing more.
+// A LineWriter lets several writers share an output line by line. It passes on whole lines, one call at a time, and writes
+// nothing more after the first error of the output.
 type LineWriter struct {
 	broken chan struct{} // closed with the first error
 
@@ -48,19 +48,19 @@ func (w *LineWriter) Err() error {
 	return w.err
 }
 
-// A Stream collects pieces into lines. A Stream has one user at a time; several Streams
-// may share a Writer.
+// A LineStream collects the pieces of one writer into lines. It is not safe for concurrent use, but several LineStreams may
+// share a LineWriter.
 type LineStream struct {
 	w    *LineWriter
 	rest []byte // the beginning of an unfinished line
 	long bool   // a part of a line longer than maxKept was written; w stays locked until the line ends
 }
 
-// maxKept bounds the bytes of an unfinished line that a Stream keeps. A longer line is
-// passed on in pieces while the other Streams wait.
+// maxKept limits the bytes of an unfinished line that a LineStream keeps. A longer line is passed on in pieces while the
+// other streams wait.
 const maxKept = 256 << 10
 
-// Stream returns a new Stream. It must be closed.
+// Stream returns a new LineStream, which must be closed.
 func (w *LineWriter) Stream() *LineStream { return &LineStream{w: w} }
 
 // Write writes all lines that end in p, and keeps the beginning of an unfinished line.

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A processGroup is a command's own process group. So Ctrl-C in the terminal reaches only this
-// process, which then waits for the command.
+// A processGroup is a command's own process group. With it, Ctrl-C in the terminal reaches only this process, which then
+// waits for the command.
 type processGroup struct {
 	cmd    *exec.Cmd
 	killer *time.Timer   // runs from SIGTERM to SIGKILL
@@ -33,8 +33,8 @@ func (g *processGroup) terminate() error {
 	return g.signal(syscall.SIGTERM)
 }
 
-// end is called after the command has ended. After SIGTERM it waits until the rest of the
-// group has ended too, at most for the grace. Otherwise, with kill, it kills the rest.
+// end is called after the command has ended. After a SIGTERM it waits for the rest of the group, at most for the grace.
+// Otherwise, with kill, it kills the rest.
 func (g *processGroup) end(kill bool) {
 	switch {
 	case g.killer != nil:

@@ -7,16 +7,16 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Quota is a limiter that grants at most as many places as events have still to succeed.
-// So no more events are read than wanted, even with retries, and with events acknowledged
-// on receipt. A Quota asks another limiter too, which may grant fewer places.
+// A Quota is a limiter that lets a given number of events succeed and no more. It never grants more slots than events have
+// yet to succeed, so a member reads no more events than wanted, even with retries and with events acknowledged on receipt.
+// It also asks an inner limiter, which may grant fewer.
 type Quota struct {
 	inner limiter.Limiter
 
 	mu      sync.Mutex
-	left    int // the number of events that have still to succeed
+	left    int // events that have yet to succeed
 	held    int
-	changed chan struct{} // closed and replaced when places are given back
+	changed chan struct{} // closed and replaced when slots are given back
 	done    chan struct{} // closed when left is 0
 }
 
@@ -56,13 +56,12 @@ func (q *Quota) Acquire(ctx context.Context, limit int) (limiter.Grant, error) {
 	}
 }
 
-// take takes at most limit places, without asking the inner limiter. If it takes none, the
-// caller waits until the channel is closed.
+// take takes at most limit slots, without asking the inner limiter. If it takes none, the caller waits until the channel is
+// closed.
 func (q *Quota) take(limit int) (int, <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// For a moment, an event that has succeeded but still has its place counts twice: in
-	// left and in held.
+	// For a moment, an event that has succeeded but still holds its slot counts twice, in left and in held.
 	n := max(min(limit, q.left-q.held), 0)
 	q.held += n
 	return n, q.changed
