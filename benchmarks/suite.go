@@ -29,8 +29,8 @@ type result struct {
 	cost
 }
 
-// A place is one cell of one target.
-type place struct {
+// A trialKey is one cell of one target.
+type trialKey struct {
 	target string
 	cell   cell
 }
@@ -47,7 +47,7 @@ func (s *suite) run(ctx context.Context) (failure error) {
 	defer func() { failure = errors.Join(failure, s.env.stop()) }()
 	began := time.Now()
 	var failed []error
-	rate := map[place]float64{} // events per second in the previous trial, which decides the number of events in the next one
+	rate := map[trialKey]float64{} // events per second in the previous trial, which decides the number of events in the next one
 	for run := 0; run <= s.plan.runs && ctx.Err() == nil && (run <= 1 || s.hasTime(began, run)); run++ {
 		for _, c := range s.plan.cells {
 			for _, t := range s.plan.targets {
@@ -85,8 +85,8 @@ func about(err error, run int, t target, c cell) error {
 	return fmt.Errorf("run %d, %s %v: %w", run, t.name, c, err)
 }
 
-func (s *suite) try(ctx context.Context, run int, c cell, t target, rate map[place]float64) (r result, err error) {
-	p := place{t.name, c}
+func (s *suite) try(ctx context.Context, run int, c cell, t target, rate map[trialKey]float64) (r result, err error) {
+	p := trialKey{t.name, c}
 	payload := cmp.Or(c.payload, s.plan.payload)
 	n := s.plan.events(c, payload, rate[p])
 	env := s.env

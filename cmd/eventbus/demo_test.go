@@ -52,9 +52,9 @@ func TestDemoReadsStandardInput(t *testing.T) {
 	require.Contains(t, out.String(), "1 event from standard input")
 }
 
-// The demo keeps no events: 80 MiB of input pass through a much smaller heap.
+// The demo keeps no events: 96 MiB of input pass through a much smaller heap.
 func TestDemoDoesNotHoldItsInput(t *testing.T) {
-	const events, size = 20 << 10, 4 << 10
+	const events, size = 24 << 10, 4 << 10
 	from, to := io.Pipe()
 	go func() {
 		pad := strings.Repeat("x", size)

@@ -1,5 +1,5 @@
 // Command orders is a whole service: it takes orders over HTTP, bills and mails them, retries
-// by class of error, serves metrics, and redrives orders that the bank has declined.
+// by error class, serves metrics, and redrives orders that the bank has declined.
 package main
 
 import (
@@ -77,9 +77,9 @@ func run(ctx context.Context, url, address string, s shop) (err error) {
 	_, billing := bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{
 		Group: "billing", Concurrency: 4, Lease: 2 * time.Second,
 		Retry: eventbus.Retry{Initial: 50 * time.Millisecond, Rules: []eventbus.RetryRule{{Class: "declined", MaxAttempts: 1}, {Class: "bank-busy", MaxAttempts: -1}}},
-	}, eventbus.ByType(map[string]eventbus.Handler{placed.Type: placed.Handler(s.charge), cancelled.Type: cancelled.Handler(s.note("refunded"))}, nil))
+	}, eventbus.ByType(map[string]eventbus.Handler{placed.Type: placed.Handler(s.charge), cancelled.Type: cancelled.Handler(s.printID("refunded"))}, nil))
 	_, mail := bus.Subscribe(ctx, "orders", eventbus.SubscribeOptions{Group: "mail", Lease: 2 * time.Second},
-		eventbus.ByType(map[string]eventbus.Handler{placed.Type: placed.Handler(s.note("mailed")), cancelled.Type: cancelled.Handler(s.note("mailed"))}, nil))
+		eventbus.ByType(map[string]eventbus.Handler{placed.Type: placed.Handler(s.printID("mailed")), cancelled.Type: cancelled.Handler(s.printID("mailed"))}, nil))
 	_, watching := t.Watch(bus)
 	letters, err := deadletter.Open(bus.Backend(), "orders.dlq")
 	if err = errors.Join(billing, mail, watching, err); err != nil {
@@ -127,11 +127,11 @@ func (s shop) charge(ctx context.Context, o order, d *eventbus.Delivery) error {
 	case o.Cents%10 == 7 && d.Attempt < 3:
 		return errBusy
 	}
-	return s.note("charged")(ctx, o, d)
+	return s.printID("charged")(ctx, o, d)
 }
 
-// note returns a handler that prints a text and the ID of the order.
-func (shop) note(what string) func(context.Context, order, *eventbus.Delivery) error {
+// printID returns a handler that prints a word and the ID of the order.
+func (shop) printID(what string) func(context.Context, order, *eventbus.Delivery) error {
 	return func(_ context.Context, o order, _ *eventbus.Delivery) error {
 		_, err := fmt.Fprintln(os.Stdout, what, o.ID)
 		return err
