@@ -39,6 +39,7 @@ func (s silent) Ping(ctx context.Context) error { return s.answer(ctx) }
 func (s silent) Limits() backend.Limits { return backend.LimitsOf(s.Backend) }
 
 func TestABrokerThatIsDown(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name string
 		err  error

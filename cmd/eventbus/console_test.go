@@ -82,7 +82,7 @@ func cells(page, label string) (all []string) {
 
 // The console shows the groups, events and dead letters of each backend.
 func TestServe(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok("", "sub", "orders", "--group", "audit", "--idle-exit", "1ms")
 		b.ok(numbered(60), "pub", "orders")
 		b.failed(2, "sub", "orders", "--group", "billing", "--count", "58", "--exec", `case $EVENTBUS_ID in e-3|e-33) exit 65;; esac`)
@@ -399,7 +399,7 @@ func TestServeSchedule(t *testing.T) {
 
 // The console shows the steps of events, and when and why they are retried, on each backend.
 func TestServeLifecycle(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		records := lifecycle.New(lifecycle.Options{Source: "shop"})
 		bus, err := eventbus.New(sharedBackend{b.b}, eventbus.Options{Service: "test", Observer: observer.Join(logProblems(io.Discard), records.Observer())})
 		require.NoError(t, err)

@@ -28,7 +28,7 @@ import (
 )
 
 func TestDLQ(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(6), "pub", "orders")
 		const failing = `[ $EVENTBUS_ID = e-0 ] || { echo no such item >&2; exit 65; }`
 		b.failed(5, "sub", "orders", "--group", "billing", "--idle-exit", "100ms", "--exec", failing)

@@ -30,6 +30,7 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 
 // A closed pipe is reported as an error; it does not end the process silently.
 func TestAClosedPipeIsAnError(t *testing.T) {
+	t.Parallel()
 	from, to, err := os.Pipe()
 	require.NoError(t, err)
 	cmd := process(t, "demo", "--url", "mem:")
@@ -45,6 +46,7 @@ func TestAClosedPipeIsAnError(t *testing.T) {
 }
 
 func TestASignalEndsPub(t *testing.T) {
+	t.Parallel()
 	cmd := process(t, "pub", "orders", "--url", redistest.Start(t).URL(), "--json")
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -114,6 +116,7 @@ func TestAServerThatDies(t *testing.T) {
 
 // A missing permission is one line of the command, and none of the client library.
 func TestWhatNATSForbids(t *testing.T) {
+	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "server.conf")
 	require.NoError(t, os.WriteFile(conf, []byte(`
 		authorization: {users: [

@@ -69,7 +69,7 @@ func TestPubReadsAFile(t *testing.T) {
 }
 
 func TestPubOnce(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		r := b.ok(numbered(10), "pub", "orders", "--once")
 		require.Equal(t, "stored 10 events in orders, 0 were already there\n", r.stdout)
 		r = b.ok(numbered(12), "pub", "orders", "--once")

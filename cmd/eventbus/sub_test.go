@@ -23,7 +23,7 @@ import (
 )
 
 func TestSubPrintsEvents(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(100), "pub", "orders")
 		r := b.ok("", "sub", "orders", "--group", "audit", "--idle-exit", "50ms")
 		require.Equal(t, "handled 100, retried 0, dead-lettered 0, discarded 0\n", r.stderr)
@@ -61,7 +61,7 @@ func TestSubCounts(t *testing.T) {
 }
 
 func TestSubCountsWhatSucceeds(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(20), "pub", "orders")
 		r := b.ok("", "sub", "orders", "--group", "g", "--count", "20", "--concurrency", "4", "--backoff", "5ms",
 			"--exec", `[ $EVENTBUS_ATTEMPT -gt 1 ] && echo $EVENTBUS_ID`)
@@ -72,7 +72,7 @@ func TestSubCountsWhatSucceeds(t *testing.T) {
 }
 
 func TestSubExitCodes(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(6), "pub", "orders")
 		r := b.failed(2, "sub", "orders", "--group", "g", "--idle-exit", "100ms", "--backoff", "5ms", "--attempts", "3", "--exec", `
 			case $EVENTBUS_ID in
@@ -104,7 +104,7 @@ func TestSubExitCodes(t *testing.T) {
 }
 
 func TestSubDiscards(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(3), "pub", "orders")
 		r := b.failed(3, "sub", "orders", "--group", "g", "--idle-exit", "50ms", "--exec", "exit 65", "--dead-letter", "discard")
 		require.Contains(t, r.stderr, "handled 0, retried 0, dead-lettered 0, discarded 3\n")
@@ -259,7 +259,7 @@ func (p *slowPipe) Write(b []byte) (int, error) {
 }
 
 func TestSubStarts(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(10), "pub", "orders")
 		all := b.ok("", "tail", "orders").events(t)
 		r := b.ok("", "sub", "orders", "--group", "after", "--start", all[6].Position, "--idle-exit", "50ms")

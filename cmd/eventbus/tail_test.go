@@ -106,6 +106,7 @@ func (a *away) Read(ctx context.Context, topic string, from backend.Start, limit
 }
 
 func TestBackendsThatCannot(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.b = struct{ backend.Backend }{b.mem} // the six methods only
 	for _, row := range []struct {
@@ -129,7 +130,7 @@ func TestBackendsThatCannot(t *testing.T) {
 
 // The records about one group, or about all groups, are shown and followed.
 func TestTailOfTheLifecycle(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		follow := b.start("tail", "--lifecycle", "orders/billing", "--follow", "--count", "2")
 		r := lifecycle.New(lifecycle.Options{})
 		require.NoError(t, r.Start(t.Context(), b.b))
