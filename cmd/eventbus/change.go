@@ -9,12 +9,13 @@ import (
 	"os/user"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/operator"
-	"github.com/spf13/cobra"
 )
 
 // A change is a command that changes a topic or a group. If events may be lost, it asks for confirmation on a terminal,

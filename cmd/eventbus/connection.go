@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/bolt"
@@ -19,7 +21,6 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/spf13/cobra"
 )
 
 // urlVariable is the environment variable with the backend's URL. The flag does not default to it, because --help would

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shop"
-	"github.com/spf13/cobra"
 )
 
 const demoHelp = `Publish the events of a shop to three groups, and account for each of them.

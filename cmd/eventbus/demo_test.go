@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/demo"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/shop"
-	"github.com/stretchr/testify/require"
 )
 
 func TestDemo(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
@@ -19,7 +21,6 @@ import (
 	"github.com/seed41896749/eventbus/internal/bytesize"
 	"github.com/seed41896749/eventbus/internal/nearest"
 	"github.com/seed41896749/eventbus/internal/operator"
-	"github.com/spf13/cobra"
 )
 
 const dlqHelp = `Look at dead letters, and settle them: send their events again, or discard them.

@@ -5,10 +5,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/operator"
-	"github.com/spf13/cobra"
 )
 
 const startUsage = "earliest, latest, a time, 2h ago, or the `position` after which to begin"

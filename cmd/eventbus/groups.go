@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/deadletter"
@@ -16,7 +18,6 @@ import (
 	"github.com/seed41896749/eventbus/internal/operator"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/presence"
-	"github.com/spf13/cobra"
 )
 
 const groupsHelp = `Show how the groups of the given topics are doing, or all groups.

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/groupstats"
-	"github.com/stretchr/testify/require"
 )
 
 // Groups are made before their first member, begin again, and are deleted. A change that loses

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
@@ -17,7 +19,6 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/presence"
 	"github.com/seed41896749/eventbus/service"
-	"github.com/spf13/cobra"
 )
 
 // jobs are the groups of the commands sub and work, which run as one service. Besides a signal, the service ends when

@@ -9,11 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/internal/partition"
 	"github.com/seed41896749/eventbus/presence"
-	"github.com/spf13/cobra"
 )
 
 const processesHelp = `Show the processes that work for groups and announce themselves, with package presence

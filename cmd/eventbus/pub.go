@@ -9,12 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 	"github.com/seed41896749/eventbus/observer"
-	"github.com/spf13/cobra"
 )
 
 const pubHelp = `Publish events to a topic: a single one with --data, or those of an input with one

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 func TestPubOneEvent(t *testing.T) {

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/spf13/cobra"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 const rootHelp = `Publish, consume and look around on any backend, from a shell.

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
 // A command handles every published event exactly once in the order of its key, each

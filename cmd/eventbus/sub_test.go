@@ -16,10 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
-	"github.com/stretchr/testify/require"
 )
 
 func TestSubPrintsEvents(t *testing.T) {

@@ -1,4 +1,3 @@
-// Package feed publishes a stream of events.
 package ndjson
 
 import (
