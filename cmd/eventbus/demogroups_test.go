@@ -32,10 +32,10 @@ const (
 // Three processes share 16 partitions. Of the events 2 % fail once. One process is killed, one is
 // frozen for two leases, and two more are added. Every event is handled, and the order of every key
 // holds across the processes. If EVENTBUS_GROUP_EVENTS is set, it is the number of events, which is
-// 3000 otherwise. The test then runs on clusters too, and one kind of broker runs after another.
+// 2000 otherwise. The test then runs on clusters too, and one kind of broker runs after another.
 func TestDemoGroups(t *testing.T) {
 	t.Parallel()
-	n, all := 3000, kinds
+	n, all := 2000, kinds
 	v, long := os.LookupEnv("EVENTBUS_GROUP_EVENTS")
 	if long {
 		var err error

@@ -65,8 +65,9 @@ func demoDays(t *testing.T) int {
 
 func demoKill(t *testing.T, k kind) {
 	days := demoDays(t)
-	calm := runShop(t, newWitness(openBackend(t, k.driver, k.start(t).URL())), "shop", days, func(context.Context, *demo.Account) {})
-	fmt.Fprintf(t.Output(), "%s, a calm run:\n%s\n", k.name, text(t, calm))
+	// The failures depend on the events alone, so a calm run in memory has the same dead letters.
+	calm := runShop(t, newWitness(newBench(t).b), "shop", days, func(context.Context, *demo.Account) {})
+	fmt.Fprintf(t.Output(), "a calm run in memory:\n%s\n", text(t, calm))
 	for _, g := range calm.Groups {
 		require.Zero(t, g.OutOfOrder, "%s, in a calm run", g.Group)
 	}
