@@ -147,7 +147,7 @@ func TestDemoOnBrokers(t *testing.T) {
 	text, err := io.ReadAll(shop.Events())
 	require.NoError(t, err)
 	morning := file(t, strings.Join(strings.SplitAfterN(string(text), "\n", 301)[:300], ""))
-	onBrokers(t, func(t *testing.T, s station) {
+	onBrokers(t, func(t *testing.T, s brokerBench) {
 		for _, args := range [][]string{{}, {}, {"--topic-prefix", "shop"}, {"--topic-prefix", "shop"}} {
 			r := s.run("", append([]string{"demo", "--input", morning}, args...)...)
 			require.Zero(t, r.code, r.stdout+r.stderr)

@@ -166,7 +166,7 @@ func TestRedriveIsKilled(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			at := station{k.start(t), t}
+			at := brokerBench{k.start(t), t}
 			s := &till{charged: map[string]int{}}
 			bus := eventbustest.On(t, openBackend(t, k.driver, at.URL()), eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})
 			for range 2 {
@@ -212,7 +212,7 @@ func TestRedriveIsKilled(t *testing.T) {
 }
 
 // listed returns how many letters there are of each class.
-func listed(t *testing.T, at station) (counts string) {
+func listed(t *testing.T, at brokerBench) (counts string) {
 	var classes []deadletter.Class
 	out, err := at.process("dlq", "ls", "orders.dlq", "--json").Output()
 	if err != nil {

@@ -295,33 +295,33 @@ type several struct {
 
 func (s several) URL() string { return s.url }
 
-// A station is a broker on which a test runs commands with the drivers of the program, in this process or in others.
-type station struct {
+// A brokerBench is a broker on which a test runs commands with the drivers of the program, in this process or in others.
+type brokerBench struct {
 	broker
 	t *testing.T
 }
 
 // run runs a command in this process.
-func (s station) run(stdin string, args ...string) result {
+func (s brokerBench) run(stdin string, args ...string) result {
 	var out, errs safeBuffer
 	code := run(s.t.Context(), drivers(), append(args, "--url", s.URL()), strings.NewReader(stdin), &out, &errs)
 	return result{code, out.String(), errs.String()}
 }
 
 // process returns a command as a process of its own.
-func (s station) process(args ...string) *exec.Cmd {
+func (s brokerBench) process(args ...string) *exec.Cmd {
 	cmd := process(s.t, args...)
 	cmd.Env = append(cmd.Env, urlVariable+"="+s.URL())
 	return cmd
 }
 
 // onBrokers runs a test on a server of each kind, on all of them at the same time.
-func onBrokers(t *testing.T, test func(t *testing.T, s station)) {
+func onBrokers(t *testing.T, test func(t *testing.T, s brokerBench)) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			test(t, station{k.start(t), t})
+			test(t, brokerBench{k.start(t), t})
 		})
 	}
 }

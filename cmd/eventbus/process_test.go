@@ -68,7 +68,7 @@ func TestASignalEndsPub(t *testing.T) {
 // timeout(1) sends its signal twice at once. The second one must not end the drain.
 func TestASignalThatComesTwice(t *testing.T) {
 	t.Parallel()
-	s := station{redistest.Start(t), t}
+	s := brokerBench{redistest.Start(t), t}
 	require.Zero(t, s.run(numbered(1), "pub", "orders").code)
 	cmd := s.process("sub", "orders", "--group", "g", "--exec", "echo begun; sleep 0.5")
 	var out, errs safeBuffer
@@ -85,7 +85,7 @@ func TestASignalThatComesTwice(t *testing.T) {
 // When a broker dies and returns, the bus's log reports it once and the client library's
 // does not. Events published after that are handled.
 func TestAServerThatDies(t *testing.T) {
-	onBrokers(t, func(t *testing.T, s station) {
+	onBrokers(t, func(t *testing.T, s brokerBench) {
 		require.Zero(t, s.run(numbered(1), "pub", "orders").code)
 		cmd := s.process("sub", "orders", "--group", "g")
 		var out, errs safeBuffer

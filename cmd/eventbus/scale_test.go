@@ -28,7 +28,7 @@ func TestPubSubExec(t *testing.T) {
 		t.Parallel()
 		pubSubExec(t, n, newBench(t).run)
 	})
-	onBrokers(t, func(t *testing.T, s station) { pubSubExec(t, n, s.run) })
+	onBrokers(t, func(t *testing.T, s brokerBench) { pubSubExec(t, n, s.run) })
 }
 
 func pubSubExec(t *testing.T, n int, run func(stdin string, args ...string) result) {
@@ -76,7 +76,7 @@ func pubSubExec(t *testing.T, n int, run func(stdin string, args ...string) resu
 
 // The other commands, on a real broker.
 func TestCommandsOnBrokers(t *testing.T) {
-	onBrokers(t, func(t *testing.T, s station) {
+	onBrokers(t, func(t *testing.T, s brokerBench) {
 		ok := func(stdin string, args ...string) result {
 			t.Helper()
 			r := s.run(stdin, args...)
@@ -106,7 +106,7 @@ func TestCommandsOnBrokers(t *testing.T) {
 
 // A closed pipe kills the commands that sub runs, as usual. An interrupt lets them finish.
 func TestSubAsAProcess(t *testing.T) {
-	onBrokers(t, func(t *testing.T, s station) {
+	onBrokers(t, func(t *testing.T, s brokerBench) {
 		require.Zero(t, s.run(numbered(3), "pub", "orders").code)
 		cmd := s.process("sub", "orders", "--group", "g", "--exec", "yes | head -n 1; sleep 0.3; echo end")
 		var out, errs safeBuffer

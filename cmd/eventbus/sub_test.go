@@ -393,7 +393,7 @@ func TestExitCodes(t *testing.T) {
 // sub ends with exit code 3 if the drain times out.
 func TestExitCodeOfADrain(t *testing.T) {
 	t.Parallel()
-	s := station{redistest.Start(t), t}
+	s := brokerBench{redistest.Start(t), t}
 	require.Zero(t, s.run(numbered(1), "pub", "orders").code)
 	for _, command := range []string{"echo begun; sleep 30", "trap '' TERM; echo begun; sleep 30 & wait; sleep 30"} {
 		cmd := s.process("sub", "orders", "--group", "g", "--exec", command, "--drain", "100ms", "--lease", "1s")

@@ -95,7 +95,7 @@ func TestWorkRefuses(t *testing.T) {
 // printed all the same.
 func TestWorkGetsSignals(t *testing.T) {
 	t.Parallel()
-	s := station{redistest.Start(t), t}
+	s := brokerBench{redistest.Start(t), t}
 	file := configFile(t, strings.ReplaceAll(workFile, "test:", "${"+urlVariable+"}"))
 	for _, row := range []struct {
 		group, command string
