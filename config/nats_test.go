@@ -35,7 +35,7 @@ func TestTopicsOfNATS(t *testing.T) {
 	for _, topic := range []string{"shop.orders", "shop.bills"} {
 		require.NoError(t, bus.Publish(t.Context(), topic, &eventbus.Event{}))
 	}
-	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(server.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	defer conn.Close()
 	js, err := jetstream.New(conn)

@@ -111,7 +111,7 @@ func TestPosition(t *testing.T) {
 func TestAnswersArePlain(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(s.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	b, err := New(conn, Options{})

@@ -109,7 +109,7 @@ func TestBusyStreamIsPurged(t *testing.T) {
 	require.NoError(t, err)
 	member, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Minute})
 	require.NoError(t, err)
-	conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(s.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)

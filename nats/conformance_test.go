@@ -276,7 +276,7 @@ func TestConformanceOld(t *testing.T) {
 func TestTooOld(t *testing.T) {
 	t.Parallel()
 	s := natstest.StartOld(t, natstest.Old(t, "2.9"))
-	conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(s.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	_, err = nats.New(conn, nats.Options{})

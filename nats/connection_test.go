@@ -84,7 +84,7 @@ func TestCallsEndWhileConnecting(t *testing.T) {
 // caller's context, so that the bus can publish again.
 func TestUnansweredRequestsEnd(t *testing.T) {
 	t.Parallel()
-	conn, err := natsgo.Connect(natstest.Start(t).URL(), natstest.Patient)
+	conn, err := natsgo.Connect(natstest.Start(t).URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	asked := make(chan *natsgo.Msg, 16)
@@ -110,7 +110,7 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 func TestWaitingCallsAreNotStored(t *testing.T) {
 	t.Parallel()
 	p := faultproxy.New(t, natstest.Start(t).Addr())
-	b, conn, err := nats.Connect("nats://"+p.Addr(), nats.Options{}, natsgo.MaxReconnects(-1), natsgo.ReconnectBufSize(-1), natsgo.ReconnectWait(50*time.Millisecond))
+	b, conn, err := nats.Connect("nats://"+p.Addr(), nats.Options{}, natstest.Client(t), natsgo.MaxReconnects(-1), natsgo.ReconnectBufSize(-1), natsgo.ReconnectWait(50*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
@@ -141,7 +141,7 @@ func TestWaitingCallsAreNotStored(t *testing.T) {
 func TestUnsendableMessagesKeepTheirErrors(t *testing.T) {
 	t.Parallel()
 	p := faultproxy.New(t, natstest.Start(t).Addr())
-	b, conn, err := nats.Connect("nats://"+p.Addr(), nats.Options{}, natsgo.MaxReconnects(-1), natsgo.ReconnectBufSize(-1))
+	b, conn, err := nats.Connect("nats://"+p.Addr(), nats.Options{}, natstest.Client(t), natsgo.MaxReconnects(-1), natsgo.ReconnectBufSize(-1))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))

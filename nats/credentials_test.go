@@ -278,7 +278,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 func TestLentConnectionIsHidden(t *testing.T) {
 	t.Parallel()
 	server := natstest.StartConfigured(t, fmt.Sprintf("authorization { user: app, password: %q }", canary))
-	conn, err := natsgo.Connect(server.URL(), natstest.Patient, natsgo.UserInfo("app", canary))
+	conn, err := natsgo.Connect(server.URL(), natstest.Client(t), natsgo.UserInfo("app", canary))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	b, err := nats.New(conn, nats.Options{})

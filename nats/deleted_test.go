@@ -217,7 +217,7 @@ func TestDeletedStreamWithASubscriber(t *testing.T) {
 // deleted after a Publish. The channel gets every message to the server.
 func withoutStream(t *testing.T) (*nats.Backend, *natsgo.Conn, <-chan *natsgo.Msg) {
 	s := natstest.Start(t)
-	conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(s.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	b, err := nats.New(conn, nats.Options{Namespace: "shop"})
@@ -255,7 +255,7 @@ func TestRemoveBeyondTheEnd(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	for _, storage := range []jetstream.StorageType{jetstream.FileStorage, jetstream.MemoryStorage} {
-		conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+		conn, err := natsgo.Connect(s.URL(), natstest.Client(t))
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)
 		b, err := nats.New(conn, nats.Options{Namespace: strings.ToLower(storage.String()), Storage: storage})

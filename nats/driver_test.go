@@ -245,7 +245,7 @@ func TestStreamsAreAsSaid(t *testing.T) {
 	b, err := d.Open(t.Context(), u)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(server.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
@@ -312,7 +312,7 @@ func TestIdentity(t *testing.T) {
 		require.Equal(t, want, b.Identity(), servers)
 	}
 	server := natstest.Start(t)
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natsgo.Connect(server.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	defer conn.Close()
 	b, err := New(conn, Options{})

@@ -22,7 +22,7 @@ func TestReadCopiedMessages(t *testing.T) {
 	server := natstest.Start(t)
 	b, err := as(t, server, "")
 	require.NoError(t, err)
-	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(server.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	publish := func(id string) uint64 {
@@ -61,7 +61,7 @@ func TestForgedAnswers(t *testing.T) {
 	server := natstest.Start(t)
 	b, err := as(t, server, "")
 	require.NoError(t, err)
-	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(server.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	_, err = conn.Subscribe("bus."+topic, func(m *natsgo.Msg) {
@@ -86,7 +86,7 @@ func TestEventsOfOtherPrograms(t *testing.T) {
 	require.NoError(t, err)
 	member, err := b.Attach(t.Context(), backend.Config{Topic: topic, Group: group, Lease: time.Minute})
 	require.NoError(t, err)
-	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(server.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	before := time.Now()

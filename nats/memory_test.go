@@ -27,7 +27,7 @@ func bothWays(t *testing.T, test func(t *testing.T, b *nats.Backend)) {
 		test(t, b)
 	})
 	t.Run("lent", func(t *testing.T) {
-		conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+		conn, err := natsgo.Connect(s.URL(), natstest.Client(t))
 		require.NoError(t, err)
 		t.Cleanup(conn.Close)
 		b, err := nats.New(conn, nats.Options{Namespace: "lent"})

@@ -50,7 +50,7 @@ func TestSecondAnswers(t *testing.T) {
 	r := new(rig)
 	s := natstest.Start(t)
 	b := r.open(t, nats.Options{}, alone(s))
-	conn, err := natsgo.Connect(s.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(s.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	published, err := conn.SubscribeSync("bus.>")

@@ -61,6 +61,7 @@ func (r *rig) open(t *testing.T, o nats.Options, on system) backend.Backend {
 		urls = append(urls, "nats://"+p.Addr())
 	}
 	options := []natsgo.Option{
+		natstest.Client(t),
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50 * time.Millisecond), natsgo.ReconnectBufSize(-1),
 		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // not to stderr: faults break connections all the time
 		natsgo.IgnoreDiscoveredServers(), natsgo.PingInterval(time.Second), natsgo.MaxPingsOutstanding(2),
@@ -173,7 +174,7 @@ func (l *link) admin(t *testing.T) jetstream.JetStream {
 	for _, s := range l.servers {
 		urls = append(urls, s.URL())
 	}
-	conn, err := natsgo.Connect(strings.Join(urls, ","), natstest.Patient)
+	conn, err := natsgo.Connect(strings.Join(urls, ","), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
@@ -234,7 +235,7 @@ func newPlace(t *testing.T, o nats.Options, args ...string) *place {
 
 func connect(t *testing.T, s *natstest.Server) *natsgo.Conn {
 	t.Helper()
-	conn, err := natsgo.Connect(s.URL(), natstest.Patient, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
+	conn, err := natsgo.Connect(s.URL(), natstest.Client(t), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	return conn

@@ -40,7 +40,7 @@ type held struct {
 func newHeld(t *testing.T) *held {
 	s := natstest.Start(t)
 	p := faultproxy.New(t, s.Addr())
-	conn, err := natsgo.Connect("nats://"+p.Addr(), natsgo.ReconnectBufSize(-1), natsgo.MaxReconnects(-1), natsgo.Timeout(20*time.Second), natstest.Patient)
+	conn, err := natsgo.Connect("nats://"+p.Addr(), natsgo.ReconnectBufSize(-1), natsgo.MaxReconnects(-1), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	b, err := New(conn, Options{})

@@ -59,7 +59,7 @@ func TestTLSWithClientCertificates(t *testing.T) {
 	byURL, err := dial(t, tlsURL(server.Addr(), certs.CA, certs.Client))
 	require.NoError(t, err)
 	stores(t, byURL)
-	conn, err := natsgo.Connect("tls://"+server.Addr(), natstest.Patient, natsgo.Secure(certs.Config()))
+	conn, err := natsgo.Connect("tls://"+server.Addr(), natstest.Client(t), natsgo.Secure(certs.Config()))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	byConn, err := nats.New(conn, nats.Options{})

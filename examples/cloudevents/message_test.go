@@ -35,7 +35,7 @@ func brokers() map[string]func(t *testing.T) broker {
 
 func onNATS(t *testing.T) broker {
 	server := natstest.Start(t)
-	conn, err := natsgo.Connect(server.URL(), natstest.Patient)
+	conn, err := natsgo.Connect(server.URL(), natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func client(t *testing.T, s *natstest.Server, o ...natsgo.Option) (*natsgo.Conn, jetstream.JetStream) {
 	t.Helper()
-	conn, err := natsgo.Connect(s.URL(), append(o, natstest.Patient)...)
+	conn, err := natsgo.Connect(s.URL(), append(o, natstest.Client(t))...)
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)

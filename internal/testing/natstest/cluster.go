@@ -57,7 +57,7 @@ func (c *Cluster) agree(t testing.TB) {
 
 // share creates a stream with three replicas and deletes it, or returns the error.
 func (c *Cluster) share(t testing.TB) error {
-	conn, err := natsgo.Connect(c.servers[0].URL(), Patient)
+	conn, err := natsgo.Connect(c.servers[0].URL(), Client(t))
 	if err != nil {
 		return err
 	}

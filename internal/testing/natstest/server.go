@@ -26,10 +26,6 @@ import (
 // startLimit bounds the start of a server, on a busy machine.
 const startLimit = 30 * time.Second
 
-// Patient is an option for a test's client: startLimit as its timeout to connect, not the
-// 2 seconds of the library.
-var Patient = natsgo.Timeout(startLimit)
-
 // A Server is a nats-server with JetStream on a free port of the loopback.
 type Server struct {
 	t    testing.TB

@@ -12,7 +12,7 @@ import (
 )
 
 func stream(t *testing.T, url string) jetstream.JetStream {
-	conn, err := natsgo.Connect(url, natstest.Patient)
+	conn, err := natsgo.Connect(url, natstest.Client(t))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
