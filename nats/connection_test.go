@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -95,14 +96,21 @@ func TestUnansweredRequestsEnd(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	deleted := make(chan error, 1)
+	go func() { deleted <- b.DeleteTopic(ctx, "other") }() // a request that is not repeated
 	err = b.Publish(ctx, []*backend.Message{{Topic: "orders"}})
 	require.NoError(t, ctx.Err(), "the call ended before its context: %v", err)
 	require.ErrorIs(t, backend.ErrorAt(err, 0), backend.ErrUnavailable)
 	require.True(t, backend.NotStored(backend.ErrorAt(err, 0)))
-	require.Greater(t, len(asked), 1, "the request is repeated")
-	err = b.DeleteTopic(ctx, "orders") // which is not repeated
+	err = <-deleted
 	require.NoError(t, ctx.Err(), "the call ended before its context: %v", err)
 	require.ErrorIs(t, err, backend.ErrUnknownOutcome)
+	times := map[string]int{} // how often each request was sent
+	for len(asked) > 0 {
+		times[strings.TrimPrefix((<-asked).Subject, "$JS.silent.API.")]++
+	}
+	require.Greater(t, times["STREAM.INFO.bus=orders"], 1, "Publish repeats its request")
+	require.Equal(t, 1, times["STREAM.DELETE.bus=other"], "DeleteTopic does not")
 }
 
 // Calls that wait for the client library when the connection is lost again have sent nothing,

@@ -208,7 +208,11 @@ func TestStreamReplaced(t *testing.T) {
 func TestDeletedStreamWithASubscriber(t *testing.T) {
 	t.Parallel()
 	b, _, _ := withoutStream(t)
-	store := func() error { return b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "x"}}) }
+	store := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		return b.Publish(ctx, []*backend.Message{{Topic: "orders", ID: "x"}})
+	}
 	require.ErrorIs(t, store(), backend.ErrUnknownOutcome)
 	require.NoError(t, store())
 }
@@ -239,7 +243,9 @@ func TestCloseLeavesNoSubscription(t *testing.T) {
 	t.Parallel()
 	b, conn, seen := withoutStream(t)
 	ended := make(chan error, 1)
-	go func() { ended <- b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "x"}}) }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	go func() { ended <- b.Publish(ctx, []*backend.Message{{Topic: "orders", ID: "x"}}) }()
 	for m := range seen {
 		if strings.HasPrefix(m.Subject, "shop.") { // the call is under way
 			break

@@ -111,7 +111,7 @@ func TestSignOfLife(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, nats.Options{})
 	c := ephemeralMember()
-	c.Lease = 300 * time.Millisecond
+	c.Lease = 200 * time.Millisecond
 	src, err := p.b.Attach(t.Context(), c)
 	require.NoError(t, err)
 	require.NoError(t, p.b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
@@ -119,7 +119,7 @@ func TestSignOfLife(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, ds, 1)
 	require.NoError(t, p.b.Pause(t.Context(), "orders", "g", backend.Pause{}))
-	for start := time.Now(); time.Since(start) < 6*time.Second; { // twenty leases
+	for start := time.Now(); time.Since(start) < 15*c.Lease; { // the server deletes a silent group after ten
 		next, err := p.b.Maintain(t.Context(), "orders", "g")
 		require.NoError(t, err)
 		require.LessOrEqual(t, next, 3*c.Lease)

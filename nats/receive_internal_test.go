@@ -74,7 +74,8 @@ func TestPullsAreBounded(t *testing.T) {
 func TestPullOverASlowLine(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	for range 10 {
+	const n = 6
+	for range n {
 		require.NoError(t, s.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: make([]byte, 200<<10)}}))
 	}
 	line := faultproxy.New(t, s.server.Addr())
@@ -87,9 +88,9 @@ func TestPullOverASlowLine(t *testing.T) {
 	require.NoError(t, err)
 	member.(*source).puller.size = 200 << 10 // as if a message of this size had been received
 	time.Sleep(time.Second)                  // a consumer that is younger may count as made anew, see source.fate
-	line.Throttle(300 << 10)                 // bytes in a second, so all take seven seconds
-	for got := 0; got < 10; {
-		ds, err := member.Receive(t.Context(), 10-got, 0)
+	line.Throttle(300 << 10)                 // bytes in a second, so the pull of five takes longer than a pull that has not ended in time
+	for got := 0; got < n; {
+		ds, err := member.Receive(t.Context(), n-got, 0)
 		require.NoError(t, err)
 		for i := range ds {
 			require.Equal(t, 1, ds[i].Attempt)

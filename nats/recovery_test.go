@@ -352,9 +352,9 @@ func TestDelayAfterAnUnknownOutcome(t *testing.T) {
 		wait  time.Duration // before the repetition
 		sent  bool          // the server has received the first Delay
 	}{
-		"done, repeated before it is due": {2 * time.Second, 0, true},
+		"done, repeated before it is due": {time.Second, 0, true},
 		"done, repeated when it is due":   {50 * time.Millisecond, 300 * time.Millisecond, true},
-		"lost, repeated before it is due": {2 * time.Second, 0, false},
+		"lost, repeated before it is due": {time.Second, 0, false},
 		"lost, repeated when it is due":   {50 * time.Millisecond, 300 * time.Millisecond, false},
 		"done, given back":                {0, 0, true},
 		"lost, given back":                {0, 0, false},
@@ -398,7 +398,7 @@ func TestDelayAfterAnUnknownOutcome(t *testing.T) {
 			require.Len(t, again, 1)
 			require.GreaterOrEqual(t, time.Since(began), c.pause)
 			ds[0] = again[0]
-			for range 4 {
+			for range 2 { // half a second each
 				more, err := src.Receive(t.Context(), 10, 0)
 				require.NoError(t, err)
 				require.Empty(t, more, "it comes once")
@@ -487,7 +487,7 @@ func TestExtendAfterAnUnknownAck(t *testing.T) {
 // their leases have ended, after new messages. The new owner of a partition waits for them.
 func TestNewOwnerAfterNewLeader(t *testing.T) {
 	t.Parallel()
-	const lease, given, published = 20 * time.Second, 3, 5
+	const lease, given, published = 10 * time.Second, 3, 5
 	r, o := new(rig), clustered()
 	b := r.open(t, o, clusterOf(natstest.StartCluster(t)))
 	bus, err := eventbus.New(b, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Partitions: 1}}})

@@ -173,7 +173,7 @@ func TestDeclareAfterADeath(t *testing.T) {
 	w := watch(t, newPlace(t, nats.Options{}))
 	s, err := w.js.Stream(t.Context(), ordersStream)
 	require.NoError(t, err)
-	_, err = s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "==declare", InactiveThreshold: 5 * time.Second})
+	_, err = s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "==declare", InactiveThreshold: time.Second})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -117,7 +117,7 @@ func TestSilentServer(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { listener.Close() })
 	for _, scheme := range []string{"nats", "tls"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		u, err := url.Parse(scheme + "://" + listener.Addr().String())
 		require.NoError(t, err)
