@@ -21,7 +21,7 @@ var (
 	_ backend.Admin   = (*Backend)(nil)
 )
 
-// Topics implements [backend.Admin]. With Options.Stream, a topic exists while it has
+// Topics implements [backend.Admin]. With [Options].Stream, a topic exists while it has
 // messages, groups or settings.
 func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 	return run(ctx, b, "topics", "", harmless, func(ctx context.Context) ([]string, error) {
@@ -33,7 +33,7 @@ func (b *Backend) Topics(ctx context.Context) ([]string, error) {
 	})
 }
 
-// translated returns the sorted topics or groups of names. It leaves out names of another
+// mapNames returns the sorted topics or groups of names. It leaves out names of another
 // namespace, topic or program.
 func mapNames(names []string, of func(string) (string, bool)) []string {
 	var all []string
@@ -116,8 +116,8 @@ func (b *Backend) Remove(ctx context.Context, topic string, positions []string) 
 	return err
 }
 
-// remove removes messages. It first asks for the messages of a shared stream, because a
-// message of another topic may have the sequence number.
+// remove removes messages. In a shared stream it first asks for them, because a message of
+// another topic may have the sequence.
 func (b *Backend) remove(ctx context.Context, loc *location, sequences []uint64) error {
 	isThere := func(seq uint64) (bool, error) {
 		m, err := b.readOne(ctx, loc, seq)
@@ -151,7 +151,7 @@ func (b *Backend) remove(ctx context.Context, loc *location, sequences []uint64)
 	for i, e := range errs {
 		if _, refused := errors.AsType[*jetstream.APIError](e); refused {
 			if is, failure := isThere(sequences[i]); failure == nil && !is {
-				errs[i] = nil // it was removed already
+				errs[i] = nil // it had been removed already
 			}
 		}
 	}
@@ -189,8 +189,7 @@ func (b *Backend) DeleteTopic(ctx context.Context, topic string) error {
 	})
 }
 
-// halfDone adds the class ErrUnknownOutcome to the error of a change of which a part was
-// made.
+// halfDone adds the class ErrUnknownOutcome to the error of a change that was made in part.
 func halfDone(err error) error {
 	return fmt.Errorf("%w: a part is done: %w", backend.ErrUnknownOutcome, err)
 }
@@ -206,9 +205,9 @@ func (a *api) deleteGroup(ctx context.Context, loc *location, group string) erro
 	return a.ask(ctx, "CONSUMER.DELETE."+loc.stream+"."+loc.consumer(group), nil, nil)
 }
 
-// ResetGroup implements [backend.Admin]. It deletes the consumer and creates it again. If
-// it cannot create the consumer, the group is deleted, and the error matches
-// [backend.ErrUnknownOutcome]. A Receive that waits continues with the new consumer.
+// ResetGroup implements [backend.Admin]. It deletes the consumer and creates it again. If it
+// cannot create the consumer, the group is gone, and the error matches
+// [backend.ErrUnknownOutcome]. A Receive that is waiting continues with the new consumer.
 func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start backend.Start) error {
 	return b.call(ctx, "reset", topic+"/"+group, effective, func(ctx context.Context) error {
 		loc := b.locate(topic)
@@ -223,15 +222,15 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 		if err := setStart(&info.Config, start, &state); err != nil {
 			return err
 		}
-		delete(info.Config.Metadata, settledKey) // the numbers of deliveries begin anew
+		delete(info.Config.Metadata, settledKey) // deliveries are numbered from 1 again
 		return b.holdPurges(ctx, loc, &info, func() error {
 			if err := b.deleteGroup(ctx, loc, group); err != nil {
 				return err
 			}
 			if err := b.newConsumer(ctx, loc, info.Config, nil); err != nil {
-				return fmt.Errorf("the group is deleted, and not made again: %w", halfDone(err))
+				return fmt.Errorf("the group was deleted and could not be created again: %w", halfDone(err))
 			}
-			for _, s := range b.members.of(topic, group) { // members of other processes see it when they look next
+			for _, s := range b.members.of(topic, group) { // members in other processes notice it when they look next
 				s.settledByOperators.reset()
 			}
 			return nil
@@ -239,9 +238,9 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 	})
 }
 
-// hold calls f. During f, no process purges messages that the group has not settled,
-// because hold creates another consumer with the same progress. It deletes this consumer
-// after f. If it cannot, the server does so after holdFor.
+// holdPurges calls f, and meanwhile keeps every process from purging messages that the group has
+// not settled: it creates another consumer with the group's progress, and deletes it after f.
+// If that fails, the server deletes the consumer after holdTimeout.
 func (b *Backend) holdPurges(ctx context.Context, loc *location, group *jetstream.ConsumerInfo, f func() error) error {
 	name := loc.prefix + holdPrefix + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
 	err := b.putConsumer(ctx, loc, jetstream.ConsumerConfig{
@@ -257,13 +256,13 @@ func (b *Backend) holdPurges(ctx context.Context, loc *location, group *jetstrea
 }
 
 const (
-	holdPrefix  = "=" // begins the name of a consumer of hold; names of groups cannot have it
+	holdPrefix  = "=" // begins the name of a consumer of holdPurges; no group has such a name
 	holdTimeout = time.Minute
 )
 
-// Stats implements [backend.Statser]. JetStream does not count members, and does not
-// separate held from delayed messages. Stats.Members is always [backend.Unknown]. InFlight
-// and Delayed are Unknown unless both are zero.
+// Stats implements [backend.Statser]. JetStream does not count members and does not tell held
+// messages from delayed ones, so Stats.Members is always [backend.Unknown], and InFlight and
+// Delayed are Unknown unless both are zero.
 func (b *Backend) Stats(ctx context.Context, topic, group string) (backend.Stats, error) {
 	return run(ctx, b, "stats", topic+"/"+group, harmless, func(ctx context.Context) (backend.Stats, error) {
 		return b.stats(ctx, b.locate(topic), group)
@@ -289,7 +288,7 @@ func (b *Backend) stats(ctx context.Context, loc *location, group string) (s bac
 		return s, nil
 	}
 	m, err := b.readOne(ctx, loc, info.AckFloor.Stream+1)
-	if isCode(err, jetstream.JSErrCodeMessageNotFound) { // all were removed meanwhile, as by a maximum age
+	if isCode(err, jetstream.JSErrCodeMessageNotFound) { // all have been removed, for example by a maximum age
 		s.Lag, s.Unacked, s.InFlight, s.Delayed = 0, 0, 0, 0
 		return s, nil
 	}
@@ -297,9 +296,9 @@ func (b *Backend) stats(ctx context.Context, loc *location, group string) (s bac
 	return s, err
 }
 
-// unread returns how many messages of a stream follow the last delivered message. The
-// number of the consumer may be too low, because the consumer learns of stored messages a
-// moment later. unread returns 0 if the stream is shared or lacks messages in the middle.
+// unread returns how many messages of a stream follow the last delivered one. The consumer's own
+// count may be too low, because the consumer hears of stored messages a moment later. unread
+// returns 0 if the stream is shared or has gaps.
 func unread(loc *location, state jetstream.StreamState, delivered uint64) uint64 {
 	if loc.shared() || state.Msgs == 0 || state.NumDeleted > 0 {
 		return 0

@@ -33,15 +33,15 @@ func newAPI(s *sender, o Options) *api {
 	return &api{s, jetstream.DefaultAPIPrefix}
 }
 
-// ask makes one request of the JetStream API. It decodes the answer into out, unless out is
-// nil. If a permission is missing, ask fails without waiting for the timeout.
+// ask makes one request and decodes the answer into out, unless out is nil. If a permission is
+// missing, ask fails at once instead of running into the timeout.
 func (a *api) ask(ctx context.Context, verb string, in, out any) error {
 	return a.do(ctx, verb, in, out, false)
 }
 
-// insist makes one request like ask, but sends it again after each second without an
-// answer. So the server may run it twice. In a cluster, a new stream or consumer has no
-// leader for a moment, and no server answers requests about it.
+// askRepeatedly is ask for requests about a stream or consumer that may be new. In a cluster
+// it has no leader for a moment, and nobody answers, so the request is sent again after each
+// second without an answer. The server may run it twice.
 func (a *api) askRepeatedly(ctx context.Context, verb string, in, out any) error {
 	return a.do(ctx, verb, in, out, true)
 }
@@ -61,9 +61,9 @@ func (a *api) do(ctx context.Context, verb string, in, out any, insist bool) err
 	return readAnswer(answer, out)
 }
 
-// request sends o and returns the answer. It fails after 5 seconds without an answer (const
-// answer), because a busy server may drop a request of the API. With insist it sends o
-// again after each second without an answer.
+// request sends o and returns the answer. It gives up after answerTimeout without one, because
+// a busy server may drop a request. With insist it sends o again after each second without an
+// answer.
 func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *natsgo.Msg, err error) {
 	r := newRequester(a.sender, 1)
 	defer r.closeInbox()
@@ -78,12 +78,12 @@ func (a *api) request(ctx context.Context, o outgoing, insist bool) (reply *nats
 	return reply, err
 }
 
-// mostAsked is the most requests of the API that askAll has under way. The server drops
-// requests if thousands of them wait.
+// maxParallel is the most requests that askAll has under way. A server with thousands of
+// waiting requests drops some.
 const maxParallel = 200
 
-// askAll makes requests with the same verb, many at a time, and calls got with the answer to
-// each, or with its error. A missing permission fails all.
+// askAll makes one request for each question, all with the same verb and many at a time. It
+// calls got with the answer or the error of each. A missing permission fails all of them.
 func (a *api) askAll(ctx context.Context, verb string, questions []any, got func(i int, answer *natsgo.Msg, err error)) error {
 	r := newRequester(a.sender, min(len(questions), maxParallel))
 	defer r.closeInbox()
@@ -104,9 +104,9 @@ func (a *api) askAll(ctx context.Context, verb string, questions []any, got func
 	return nil
 }
 
-// awaitServed waits until the server answers requests about a new stream or consumer. In a
-// cluster this takes a moment. It repeats the request refused, to which the answer is
-// always an error. After spread it returns without an error.
+// awaitServed waits until the server answers requests about a new stream or consumer, which in
+// a cluster takes a moment. It repeats the request refused, to which the answer is always an
+// error. After spreadTimeout it returns without an error.
 func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 	for until := time.Now().Add(spreadTimeout); ; {
 		answer, err := a.request(ctx, refused, false)
@@ -124,7 +124,7 @@ func (a *api) awaitServed(ctx context.Context, refused outgoing) error {
 
 const spreadTimeout = 2 * time.Second // the longest wait of awaitServed
 
-// sleep waits for d and returns true. If ctx is done or ended is closed before, it returns
+// sleep waits for d and returns true. If ctx is done or ended is closed first, it returns
 // false.
 func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
@@ -138,8 +138,8 @@ func sleep(ctx context.Context, ended <-chan struct{}, d time.Duration) bool {
 	return false
 }
 
-// readAnswer decodes an API answer into out, unless out is nil. If the answer is an error,
-// readAnswer returns the error.
+// readAnswer decodes an answer of the API into out, unless out is nil. It returns the error
+// that the answer reports.
 func readAnswer(m *natsgo.Msg, out any) error {
 	if isUnserved(m) {
 		return fmt.Errorf("%w: JetStream does not answer: it is starting, not enabled on the server, or in another domain", backend.ErrUnavailable)
@@ -167,9 +167,9 @@ func isCode(err error, codes ...jetstream.ErrorCode) bool {
 	return ok && slices.Contains(codes, e.ErrorCode)
 }
 
-// names requests a list of names, page by page. Each page begins with the last name of the
-// page before, so that no name is skipped if one is deleted meanwhile. If the list may be
-// incomplete, the error is ErrUnavailable.
+// names lists names page by page. Each page begins with the last name of the page before, so
+// that no name is skipped when one is deleted in between. If the list may be incomplete, the
+// error is ErrUnavailable.
 func (a *api) names(ctx context.Context, verb string) (all []string, err error) {
 	for {
 		var page struct {
@@ -197,31 +197,31 @@ func (a *api) names(ctx context.Context, verb string) (all []string, err error) 
 	}
 }
 
-// A requester sends the requests of one call at a time and gathers their answers.
+// A requester sends the requests of one call at a time and collects their answers.
 type requester struct {
 	replyInbox
 	callOptions
 
-	first   uint64 // number of the first request of the call; a requester numbers all its requests
+	first   uint64 // number of the call's first request; numbers go on over all calls
 	out     []outgoing
-	waiting []bool    // for each request, whether its answer is awaited
-	awaited int       // number of requests whose answers are awaited
+	waiting []bool    // for each request: its answer is awaited
+	awaited int       // how many elements of waiting are true
 	mem     slab.Slab // memory of the messages of the current call
 	subject []byte    // buffer for a reply subject
 	stale   bool      // a late answer may arrive during a later call
 }
 
-// A conversation has the settings and callbacks of one call.
+// callOptions are the settings and callbacks of one call of a requester.
 type callOptions struct {
-	silenceLimit time.Duration // longest time between two answers; 0: only the context ends the call
+	silenceLimit time.Duration // longest time between two answers; 0 means that only the context ends the call
 
-	// got is called for each awaited request, with its answer or its error. It is also
-	// called for each other request that certainly was not sent. If the outcome of a request
-	// is unknown, its error has no class.
+	// onAnswer is called with the answer or the error of each awaited request, and with the
+	// error of any other request that certainly was not sent. If the outcome of a request is
+	// unknown, its error has no class.
 	onAnswer func(i int, m *natsgo.Msg, err error)
 
-	// why is called after each second without an answer, unless it is nil. It may call fail
-	// for requests that will never be answered.
+	// onSilence, unless it is nil, is called after each second without an answer. It may call
+	// fail for requests that will never be answered.
 	onSilence func()
 }
 
@@ -233,13 +233,13 @@ const (
 	silentPolls  = time.Second / pollInterval // number of quiet intervals between two calls of conversation.why
 )
 
-// newRequester returns a requester for calls of at most room requests.
+// newRequester returns a requester for calls of up to size requests.
 func newRequester(s *sender, room int) *requester {
 	return &requester{replyInbox: newReplyInbox(s, room+16, nil)}
 }
 
-// begin begins a call with n requests. The caller sets the elements of out, and calls await
-// for each request with an answer.
+// begin starts a call with n requests. The caller sets the elements of out, and calls await
+// for each request that is answered.
 func (r *requester) begin(n int) {
 	r.ensureInbox()
 	r.out, r.waiting = slices.Grow(r.out[:0], n)[:n], slices.Grow(r.waiting[:0], n)[:n]
@@ -248,8 +248,9 @@ func (r *requester) begin(n int) {
 	r.mem, r.awaited = slab.Slab{}, 0
 }
 
-// await makes the call wait for the answer to request i. No two requests have the same reply
-// subject, because a cluster with a new leader may answer a request twice.
+// await makes the call wait for the answer to request i. Every request has a reply subject of
+// its own: a cluster with a new leader may answer twice, and the second answer must not pass
+// for the answer to a later request.
 func (r *requester) await(i int) {
 	r.subject = strconv.AppendUint(append(r.subject[:0], r.inbox.prefix...), r.first+uint64(i), 10)
 	r.out[i].reply, r.waiting[i] = r.mem.Text(r.subject), true
@@ -259,16 +260,16 @@ func (r *requester) await(i int) {
 // replyLen returns the most bytes that a reply subject can have.
 func (r *requester) replyLen() int { return len(r.inbox.prefix) + len("18446744073709551615") }
 
-// exchange sends the requests of the call. It returns when all awaited answers have come or
-// failed. If ctx is done, the connection is lost, or no answer comes for c.patience, the
-// outcome of the unanswered requests is unknown, unless they were not sent.
+// exchange sends the requests of the call and returns when all awaited answers have come or
+// failed. If ctx ends, the connection is lost, or no answer comes for c.silenceLimit, the
+// outcome of the unanswered requests is unknown, unless they were never sent.
 func (r *requester) exchange(ctx context.Context, c callOptions) {
 	if r.awaited == 0 {
 		return
 	}
 	r.callOptions = c
-	// The sender gets no unsent requests at the end. Otherwise it may read them after the last
-	// answer, when the next call uses their memory.
+	// Cut off trailing requests that are not sent: the sender could read them after the last
+	// answer, when the next call already uses their memory.
 	sent := len(r.out)
 	for r.out[sent-1].subject == "" {
 		sent--
@@ -286,14 +287,14 @@ func (r *requester) exchange(ctx context.Context, c callOptions) {
 			}
 		}
 	}
-	r.callOptions, r.sent = callOptions{}, nil // which refer to the messages
+	r.callOptions, r.sent = callOptions{}, nil // they keep the messages alive
 	if r.stale {
 		r.closeInbox()
 		r.out, r.waiting, r.stale = nil, nil, false // the sender may still read the memory
 	}
 }
 
-// again sends the selected requests of the call a second time. Their answers are still
+// resend sends the selected requests of the call a second time. Their answers are still
 // awaited.
 func (r *requester) resend(which func(i int) bool) {
 	out := slices.Clone(r.out)
@@ -342,7 +343,7 @@ func (r *requester) collect(ctx context.Context) error {
 	return nil
 }
 
-// take handles an answer. It returns false if the answer is not awaited.
+// accept handles an answer. It returns false for one that is not awaited.
 func (r *requester) accept(m *natsgo.Msg) bool {
 	index, ok := strings.CutPrefix(m.Subject, r.inbox.prefix)
 	i, err := strconv.ParseUint(index, 10, 64)
@@ -356,7 +357,7 @@ func (r *requester) accept(m *natsgo.Msg) bool {
 	return true
 }
 
-// fail ends the wait for the answer to request i, and calls got.
+// fail stops waiting for the answer to request i and reports err instead.
 func (r *requester) fail(i int, err error) {
 	if r.waiting[i] {
 		r.waiting[i] = false
@@ -366,7 +367,7 @@ func (r *requester) fail(i int, err error) {
 	r.onAnswer(i, nil, err)
 }
 
-// end ends a call. It keeps the memory for the next call, unless the memory is large.
+// end ends a call. It keeps the memory for the next call, unless there is a lot of it.
 func (r *requester) end() {
 	r.first += uint64(len(r.out))
 	if cap(r.out) > smallCall {

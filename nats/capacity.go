@@ -15,13 +15,13 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A room is the knowledge of a backend about the free room of a stream with bounds. Publish
-// looks for room before it may exceed a bound. If it waited until the server refuses a
-// message, the server might store later ones of the same call, because they are smaller, or
-// because another process has made room meanwhile.
+// A capacity is what a backend knows about the free space of a stream with bounds, so that
+// Publish can make room before it would exceed a bound. Waiting for the server to refuse a
+// message would be too late: the server might store later messages of the same call, because
+// they are smaller or because another process has made room in between.
 type capacity struct {
-	bounded  atomic.Bool   // the stream has a bound, and belongs to one topic
-	maxBytes atomic.Int64  // its bound in bytes; 0: none
+	bounded  atomic.Bool   // the stream has a bound, and is of one topic only
+	maxBytes atomic.Int64  // its bound in bytes; 0 means none
 	newest   atomic.Uint64 // newest known sequence of the stream
 
 	mu         sync.Mutex
@@ -41,17 +41,17 @@ func (l load) plus(o load) load      { return load{l.messages + o.messages, l.by
 func (l load) minus(o load) load     { return load{l.messages - o.messages, l.bytes - o.bytes} }
 
 const (
-	storedOverhead   = 128              // bytes that the server stores for a message besides Message.Size, about
-	purgeShare       = 8                // a purge frees 1/8 of a bound or more, so that it is rare
-	spareShare       = 16               // 1/16 of a bound is kept free of settled messages, because other processes publish too
-	minSpareMessages = 64               // unless that is fewer messages,
-	minSpareBytes    = 64 << 10         // or fewer bytes
-	freshFor         = time.Second / 10 // after this time without an answer, the stream may have grown by much
-	denialRetry      = time.Minute      // time without a look after the client was denied
+	storedOverhead   = 128              // about how many bytes the server stores for a message besides Message.Size
+	purgeShare       = 8                // a purge frees at least 1/8 of a bound, so that purges are rare
+	spareShare       = 16               // 1/16 of a bound is kept free, because other processes publish too …
+	minSpareMessages = 64               // … unless that is fewer messages
+	minSpareBytes    = 64 << 10         // or bytes than these
+	freshFor         = time.Second / 10 // after this long without an answer, the stream may have grown a lot
+	denialRetry      = time.Minute      // how long to ask nothing after a missing permission
 )
 
-// loadOf returns the load of the messages that are to be sent to p. It leaves out a message
-// for which no purge can make room.
+// loadOf returns the load of the messages that are to be sent to loc. It leaves out messages
+// that are too large for any purge to help.
 func loadOf(loc *location, msgs []*backend.Message, locs []*location, errs []error) (l load) {
 	most := loc.capacity.maxBytes.Load()
 	for i, m := range msgs {
@@ -64,7 +64,7 @@ func loadOf(loc *location, msgs []*backend.Message, locs []*location, errs []err
 	return l
 }
 
-// learn notes the bounds of the stream of p. c is empty if they are not known.
+// setBounds records the bounds of a stream. c is empty if they are not known.
 func (r *capacity) setBounds(loc *location, c jetstream.StreamConfig) {
 	if c.Name != "" && !loc.shared() {
 		r.maxBytes.Store(max(c.MaxBytes, 0))
@@ -72,7 +72,7 @@ func (r *capacity) setBounds(loc *location, c jetstream.StreamConfig) {
 	}
 }
 
-// tooLarge returns an error if a message of a size exceeds the bound of the stream alone.
+// tooLarge returns an error if a message alone exceeds the bound of the stream.
 func (r *capacity) tooLarge(size int) error {
 	if most := r.maxBytes.Load(); most > 0 && int64(size) > most {
 		return fmt.Errorf("%w: %d bytes, more than the %d of the topic", backend.ErrTooLarge, size, most)
@@ -80,8 +80,9 @@ func (r *capacity) tooLarge(size int) error {
 	return nil
 }
 
-// take counts messages that are about to be sent. It returns false if there may be no room for
-// them. Each answer to a Publish tells how many messages others have stored meanwhile.
+// tryReserve counts messages that are about to be sent. It returns false if there may be no
+// room for them. The answers to earlier messages show how many others have stored meanwhile,
+// because they contain sequence numbers.
 func (r *capacity) tryReserve(need load) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,14 +97,14 @@ func (r *capacity) tryReserve(need load) bool {
 	return now.excess(need) == 0 && (fresh || now.ample())
 }
 
-// land ends the flight of messages after a take.
+// release ends a reservation once the messages are no longer in flight.
 func (r *capacity) release(l load) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inFlight, r.answeredAt = r.inFlight.minus(l), time.Now()
 }
 
-// stored notes the sequence of a stored message.
+// advance records the sequence of a stored message.
 func (r *capacity) advance(seq uint64) {
 	if !r.bounded.Load() {
 		return
@@ -115,7 +116,7 @@ func (r *capacity) advance(seq uint64) {
 	}
 }
 
-// airborne returns the messages that are being sent, except own.
+// othersInFlight returns the messages in flight, except own.
 func (r *capacity) othersInFlight(own load) load {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,22 +124,22 @@ func (r *capacity) othersInFlight(own load) load {
 	return load{max(l.messages, 0), max(l.bytes, 0)}
 }
 
-// found notes how full the stream is, and its last sequence.
+// observe records how full the stream is, and its last sequence.
 func (r *capacity) observe(f usage, last uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastUsage, r.lastSeq, r.answeredAt = f, last, time.Now()
 }
 
-// stuck notes that there is nothing to purge.
+// nothingToPurge records that no message can be purged.
 func (r *capacity) nothingToPurge() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.nothingAt = time.Now()
 }
 
-// failed notes the error of a look, which may be nil. It reports whether the client was
-// denied recently.
+// recentlyDenied records the error of a look at the stream, which may be nil, and reports
+// whether the client was denied access within denialRetry.
 func (r *capacity) recentlyDenied(err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +149,7 @@ func (r *capacity) recentlyDenied(err error) bool {
 	return !r.deniedAt.IsZero() && time.Since(r.deniedAt) < denialRetry
 }
 
-// A filling is how full a stream with bounds is. A bound that the stream does not have is
+// A usage is how full a stream with bounds is. A bound that the stream does not have is
 // math.MaxInt64.
 type usage struct{ limit, used load }
 
@@ -173,7 +174,7 @@ func (f usage) ample() bool {
 	return f.used.messages < f.limit.messages/2 && f.used.bytes < f.limit.bytes/2
 }
 
-// excess returns how many messages must go before need fits, if they are of the mean size.
+// excess returns how many messages of the mean size must go before need fits.
 func (f usage) excess(need load) int64 {
 	lack := func(bound, used, need, least int64) int64 {
 		if spare := bound / spareShare; spare >= least {
@@ -188,12 +189,12 @@ func (f usage) excess(need load) int64 {
 	return max(lack(f.limit.messages, f.used.messages, need.messages, minSpareMessages), (bytes+f.mean()-1)/f.mean())
 }
 
-// makeRoom makes room for messages that are about to be sent to a topic. It purges messages
-// that every group has settled, the oldest first, although they may be younger than Keep. It
-// returns false if that is not enough. Several calls at once purge about as much as one.
+// makeRoom makes room for messages that are about to be sent to a topic: it purges messages
+// that every group has settled, oldest first, even if they are younger than Keep. It returns
+// false if that is not enough. Concurrent calls together purge about as much as one would.
 //
-// After a purge the server redelivers held and delayed messages only after their lease, as
-// after a purge of Maintain.
+// As after any purge, the server then redelivers held and delayed messages only when their
+// lease expires.
 func (m *maintainer) makeRoom(ctx context.Context, loc *location, need load) (ok bool, err error) {
 	if loc.capacity.recentlyDenied(nil) {
 		return false, nil
@@ -231,11 +232,11 @@ func (m *maintainer) makeRoom(ctx context.Context, loc *location, need load) (ok
 type reservation struct {
 	loc   *location
 	need  load
-	short bool // there is less room, so the server refuses some of the messages
+	short bool // there is less room, and the server will refuse some of the messages
 }
 
-// reserve makes room for the messages that are to be sent, in topics with bounds. The caller
-// ends the reservations after it has sent the messages.
+// reserve makes room for the messages that are to be sent to topics with bounds. The caller
+// releases the reservations after sending.
 func (m *maintainer) reserve(ctx context.Context, msgs []*backend.Message, locs []*location, errs []error) (all []reservation) {
 	for i, loc := range locs {
 		if loc == nil || !loc.capacity.bounded.Load() || slices.Contains(locs[:i], loc) {
@@ -251,9 +252,9 @@ func (m *maintainer) reserve(ctx context.Context, msgs []*backend.Message, locs 
 	return all
 }
 
-// refill makes room for the messages that the server has refused because of a bound, except
-// in topics where there is none. It marks these messages to be sent again. It leaves out a
-// topic of which a later message may be stored, because the messages would change their order.
+// refill makes room for messages that the server has refused because of a bound, and marks
+// them to be sent again. It skips topics in which there is no room, and topics of which a later
+// message may have been stored, because sending again would change the order.
 func (m *maintainer) refill(ctx context.Context, msgs []*backend.Message, locs []*location, errs []error, reserved []reservation) (again bool) {
 	for i, loc := range locs {
 		refused := func(j int) bool { return locs[j] == loc && errors.Is(errs[j], errNoRoom) }

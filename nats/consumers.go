@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// group creates the stream of a topic and the consumer of a group if they are missing. It
-// returns an error if the settings of one of them break a promise.
+// ensureGroup creates the stream of a topic and the consumer of a group if they are missing. It
+// refuses existing ones whose settings would break a promise.
 func (b *Backend) ensureGroup(ctx context.Context, loc *location, c backend.Config, n needs) (*jetstream.ConsumerInfo, error) {
 	if n := loc.consumer(c.Group); len(n) > maxName {
 		return nil, fmt.Errorf("%w: %s has %d bytes, more than the %d that the name of a consumer may have", backend.ErrRefused, n, len(n), maxName)
@@ -32,7 +32,7 @@ func (b *Backend) ensureGroup(ctx context.Context, loc *location, c backend.Conf
 			return nil, err
 		}
 		if other != "" {
-			notify(c, "stream "+loc.stream+" is taken as it is: "+other)
+			notify(c, "stream "+loc.stream+" is used as it is, although "+other)
 		}
 		info, err := b.ensureConsumer(ctx, loc, c, n, state)
 		if err == nil && state != nil {
@@ -49,9 +49,9 @@ func (b *Backend) ensureGroup(ctx context.Context, loc *location, c backend.Conf
 	return nil, fmt.Errorf("%w: the stream is deleted again and again", backend.ErrGone)
 }
 
-// replaced returns an error if the group is to begin after a position, and its stream was
-// created again since this backend last attached to the group. If another program created
-// the new stream, its sequence may begin at 1, and the group would miss its first messages.
+// checkReplaced returns an error if the group is to start after a position, but its stream was
+// created again since this backend last attached to the group. If another program created the
+// new stream, its sequence may begin at 1, and the group would miss its first messages.
 func (b *Backend) checkReplaced(c backend.Config, created time.Time) error {
 	before, known := b.created.Load(c.Topic + "/" + c.Group)
 	if _, after := c.Start.After(); !after || !known || before.(time.Time).Equal(created) {
@@ -66,8 +66,8 @@ func notify(c backend.Config, text string) {
 	}
 }
 
-// consumer creates or updates the consumer of a group in an existing stream. It may raise
-// the lease of the group to c.Lease, but never lowers it. So this lease is the longest lease
+// ensureConsumer creates or updates the consumer of a group in an existing stream. It raises
+// the group's lease to c.Lease if necessary but never lowers it, so the lease is the longest
 // of any member. stream is nil if it is not known.
 func (b *Backend) ensureConsumer(ctx context.Context, loc *location, c backend.Config, n needs, stream *jetstream.StreamState) (*jetstream.ConsumerInfo, error) {
 	want := jetstream.ConsumerConfig{
@@ -113,22 +113,22 @@ func consumerInfo(loc *location, group string) string {
 	return "CONSUMER.INFO." + loc.stream + "." + loc.consumer(group)
 }
 
-// newConsumer creates a consumer and waits until the server answers its pulls. It decodes
-// the state of the consumer into info, unless info is nil.
+// newConsumer creates a consumer and waits until the server answers its pulls. It decodes the
+// state of the consumer into info, unless info is nil.
 func (a *api) newConsumer(ctx context.Context, loc *location, c jetstream.ConsumerConfig, info *jetstream.ConsumerInfo) error {
 	if err := a.putConsumer(ctx, loc, c, "create", info); err != nil {
 		return err
 	}
-	return a.awaitServed(ctx, outgoing{subject: a.pullSubject(loc, c.Durable), data: []byte("{")}) // not a valid pull: always refused
+	return a.awaitServed(ctx, outgoing{subject: a.pullSubject(loc, c.Durable), data: []byte("{")}) // not a valid pull, so it is always refused
 }
 
-// next returns the subject to which a member sends the pulls for a consumer.
+// pullSubject returns the subject to which a member sends its pulls for a consumer.
 func (a *api) pullSubject(loc *location, consumer string) string {
 	return a.prefix + "CONSUMER.MSG.NEXT." + loc.stream + "." + consumer
 }
 
-// putConsumer creates or updates a consumer. action is "create" or "update". It
-// decodes the state of the consumer into info, unless info is nil.
+// putConsumer creates or updates a consumer; action is "create" or "update". It decodes the
+// state of the consumer into info, unless info is nil.
 func (a *api) putConsumer(ctx context.Context, loc *location, c jetstream.ConsumerConfig, action string, info *jetstream.ConsumerInfo) error {
 	verb := "CONSUMER.CREATE." + loc.stream + "." + c.Durable
 	if c.FilterSubject != "" {
@@ -145,15 +145,15 @@ func (a *api) putConsumer(ctx context.Context, loc *location, c jetstream.Consum
 	return a.askRepeatedly(ctx, verb, request, info)
 }
 
-// consumerDrift lists the settings of a consumer that break a promise and that an update
-// cannot change. The list is for an error, because the backend never deletes a consumer to
+// consumerDrift lists the settings of a consumer that would break a promise and that an update
+// cannot change. The list becomes an error, because the backend never deletes a consumer to
 // change it.
 func consumerDrift(loc *location, want, got jetstream.ConsumerConfig) string {
 	var must differences
 	must.compare("ack policy", want.AckPolicy, got.AckPolicy)
 	must.compare("deliver subject", "", got.DeliverSubject)
 	must.compare("headers only", false, got.HeadersOnly)
-	if (want.InactiveThreshold > 0) != (got.InactiveThreshold > 0) { // one is of an ephemeral group
+	if (want.InactiveThreshold > 0) != (got.InactiveThreshold > 0) { // one of them is ephemeral
 		must.compare("inactive threshold", want.InactiveThreshold, got.InactiveThreshold)
 	}
 	must.compare("replay policy", want.ReplayPolicy, got.ReplayPolicy)
@@ -168,9 +168,9 @@ func consumerDrift(loc *location, want, got jetstream.ConsumerConfig) string {
 	return must.String()
 }
 
-// begin sets the position where a new consumer begins. For the end of the stream it uses the
-// last sequence, if known, because the server of the consumer may not know of the newest
-// messages. It refuses a position after the end of the stream.
+// setStart sets where a new consumer begins, and refuses a position beyond the end of the
+// stream. For the end of the stream it uses the last sequence if it is known, because the
+// server that leads the consumer may not know the newest messages yet.
 func setStart(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstream.StreamState) error {
 	c.OptStartSeq, c.OptStartTime = 0, nil
 	after, isAfter := start.After()
@@ -203,7 +203,7 @@ func setStart(c *jetstream.ConsumerConfig, start backend.Start, stream *jetstrea
 	return nil
 }
 
-// Times before epoch and after forever are no times for the server, which counts nanoseconds.
+// The server counts nanoseconds, so it knows no times before epoch or after forever.
 var (
 	epoch   = time.Unix(0, 0)
 	forever = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
@@ -212,19 +212,19 @@ var (
 // The consumer of an ephemeral group has an InactiveThreshold, after which the server deletes
 // it, and a mark of each member in its metadata. The last member that closes deletes it.
 const (
-	ephemeralLeases = 10                 // the threshold in leases, see backend.Config.Ephemeral
-	memberKey       = "eventbus.member." // begins the mark of a member
-	closeTimeout    = time.Second        // longest wait of Close for the server
+	ephemeralLeases = 10                 // the threshold, in leases; see backend.Config.Ephemeral
+	memberKey       = "eventbus.member." // prefix of the mark of a member
+	closeTimeout    = time.Second        // longest time for which Close waits for the server
 	unusedSequence  = uint64(1)<<62 - 1  // a sequence that no message has
 )
 
-// needs are the settings that a member needs in the consumer of its group.
+// needs are what a member needs of the consumer of its group.
 type needs struct {
 	lease time.Duration
 	mark  string // key of its mark in the metadata; empty unless the group is ephemeral
 }
 
-// threshold returns the InactiveThreshold, or 0 for a group that is not ephemeral.
+// threshold returns the InactiveThreshold, which is 0 unless the group is ephemeral.
 func (n needs) threshold() time.Duration {
 	if n.mark == "" {
 		return 0
@@ -232,7 +232,7 @@ func (n needs) threshold() time.Duration {
 	return ephemeralLeases * n.lease
 }
 
-// adapt changes c so that it meets the needs. It lowers neither a lease nor a threshold.
+// adapt changes c to meet the needs. It never lowers a lease or a threshold.
 func (n needs) adapt(c *jetstream.ConsumerConfig) (changed bool) {
 	if c.AckWait < n.lease {
 		c.AckWait, changed = n.lease, true
@@ -250,9 +250,9 @@ func (n needs) adapt(c *jetstream.ConsumerConfig) (changed bool) {
 	return changed
 }
 
-// leave ends the group of an ephemeral member that closes, if it was the last one. If it cannot,
-// the server deletes the group later. It forgets the group, because the names of ephemeral
-// groups may be many.
+// leave deletes the group of an ephemeral member that closes, if the member was the last one.
+// If that fails, the server deletes the group later. leave also drops what the backend knows
+// about the group, because there may be many ephemeral groups with names of their own.
 func (s *source) leave(ctx context.Context) {
 	b, loc := s.backend, s.loc
 	b.created.Delete(loc.topic + "/" + s.config.Group)
@@ -269,11 +269,11 @@ func (s *source) leave(ctx context.Context) {
 		}
 	}
 	if err != nil && !errors.Is(classOf(ctx, err, false), backend.ErrGone) {
-		notify(s.config, fmt.Sprintf("the group stays until the server finds that it has had no member for %v: %v", s.needs.threshold(), err))
+		notify(s.config, fmt.Sprintf("the group could not be deleted; the server deletes it once it has had no member for %v: %v", s.needs.threshold(), err))
 	}
 }
 
-// hasMembers reports whether the consumer of an ephemeral group has marks of members.
+// hasMembers reports whether the consumer of an ephemeral group still has marks of members.
 func hasMembers(c jetstream.ConsumerConfig) bool {
 	for key := range c.Metadata {
 		if strings.HasPrefix(key, memberKey) {
@@ -283,8 +283,9 @@ func hasMembers(c jetstream.ConsumerConfig) bool {
 	return false
 }
 
-// beat tells the server that the ephemeral group of a member lives. The server counts any
-// acknowledgement as a sign of life, and ignores this one of a message that does not exist.
+// heartbeat tells the server that the ephemeral group of a member is alive. Any
+// acknowledgement counts as activity, so it sends one of a message that does not exist, which
+// has no other effect.
 func (s *source) heartbeat(ctx context.Context) error {
 	subject := s.ackSubjects(1)(unusedSequence)
 	m, err := s.backend.request(ctx, outgoing{subject: subject, data: progressBody}, false)

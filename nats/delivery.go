@@ -13,35 +13,35 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A receipt is the Token of a delivery. The server does not fence: it lets a former holder
-// settle. So the receipt has the time until which this member is certainly the holder.
+// A token is the Token of a delivery. The server does not fence: it lets a former holder settle
+// a message. The token therefore records until when this member is certainly the holder.
 type token struct {
 	source       *source
 	reply        string
 	generation   *generation  // when the delivery arrived
-	until        atomic.Int64 // the lease has not expired before this instant; other values see settled
+	until        atomic.Int64 // the lease lasts at least until this instant; for other values see untilSettled
 	ackUncertain atomic.Bool  // the outcome of an Ack is unknown
 }
 
 // held reports whether no other member can be the holder of the delivery.
 func (tok *token) held() bool { return tok.until.Load() > leaseClock.now() }
 
-// extend sets the end of the lease to the instant until, unless the delivery is settled.
+// extend moves the end of the lease to the instant until, unless the delivery is settled.
 func (tok *token) extend(until int64) {
 	if was := tok.until.Load(); was > 0 {
 		tok.until.CompareAndSwap(was, until)
 	}
 }
 
-// delayable reports whether the member may send a Delay: it is certainly the holder, or a
-// Delay of unknown outcome has given the message to no other member yet.
+// delayable reports whether the member may send a Delay: it is certainly the holder, or no
+// Delay of unknown outcome can have given the message to another member yet.
 func (tok *token) delayable() bool {
 	until, now := tok.until.Load(), leaseClock.now()
 	return until > now || until != untilGivenBack && -until > now
 }
 
-// isOpen reports whether a Delay of unknown outcome may have given the message to another
-// member by now.
+// mayBeRedelivered reports whether a Delay of unknown outcome may have given the message to
+// another member by now.
 func (tok *token) mayBeRedelivered() bool {
 	until := tok.until.Load()
 	return until < untilSettled && until != untilGivenBack && -until <= leaseClock.now()
@@ -61,13 +61,13 @@ func (tok *token) forgotten() error {
 	return nil
 }
 
-// deliveries makes deliveries of msgs and appends them to ds. The pull was sent at the
-// instant asked, so no lease began earlier.
+// deliveries makes deliveries of msgs and appends them to ds. The pull was sent at the instant
+// asked, so no lease began earlier.
 func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked int64) []backend.Delivery {
 	if len(msgs) == 0 {
 		return ds
 	}
-	era := s.generation.Load() // messages arrive before their era ends
+	era := s.generation.Load() // messages arrive before their generation ends
 	var mem slab.Slab
 	for i := range msgs {
 		mem.Expect(0, otherHeaders(msgs[i].Header), positionLen)
@@ -96,11 +96,11 @@ func (s *source) deliveries(ds []backend.Delivery, msgs []*natsgo.Msg, asked int
 	return s.puller.loan.Lend(ds)
 }
 
-// A meta is the content of a reply subject:
+// A deliveryMeta is what the reply subject of a delivery says:
 //
 //	$JS.ACK.<stream>.<consumer>.<delivered>.<sequence>.<consumer sequence>.<time>.<pending>
 //
-// A longer form also has a domain and an account after ACK, and a token at the end.
+// A longer form has a domain and an account after ACK, and a token at the end.
 type deliveryMeta struct {
 	delivered int
 	sequence  uint64
@@ -131,7 +131,7 @@ func parseReply(reply string) (m deliveryMeta, err error) {
 	return m, err
 }
 
-// stored implements origin. A reply that is malformed has no time.
+// stored implements origin. A malformed reply has no time.
 func (tok *token) stored() (stream string, sequence uint64, at time.Time) {
 	m, _ := parseReply(tok.reply)
 	tokens := strings.Split(tok.reply, ".")
@@ -147,23 +147,23 @@ func (tok *token) stored() (stream string, sequence uint64, at time.Time) {
 }
 
 // A clock counts nanoseconds for leases. Go's monotonic clock stops while the machine is
-// suspended, but leases end by the clock of the server. So a clock adds each step of the wall
-// clock ahead of the monotonic clock. A step of the wall clock back changes nothing.
+// suspended, but leases go on by the server's clock. A clock therefore adds every step of the wall
+// clock ahead of the monotonic clock, and ignores steps back.
 //
-// If somebody sets the wall clock forward, leases end early for this process. That is safe,
-// because the process then only assumes that it has lost them.
+// If somebody sets the wall clock forward, leases end early for this process. That is safe: the
+// process only assumes too early that it has lost them.
 type clock struct {
 	epoch time.Time
 	ahead atomic.Int64 // wall clock minus monotonic clock, as of the last step
-	slept atomic.Int64 // sum of all steps ahead
+	slept atomic.Int64 // sum of all steps forward
 }
 
-// step is the smallest step of the wall clock that counts. A smaller difference may come
-// from a pause between the readings of the two clocks.
+// clockStep is the smallest step of the wall clock that counts. A smaller difference may come
+// from a pause between reading the two clocks.
 const clockStep = time.Second
 
-// now returns the nanoseconds since the epoch. An earlier time.Time must not be converted
-// later, because the machine may have been suspended since.
+// now returns the nanoseconds since the epoch. Don't convert a time.Time of earlier instead: the
+// machine may have been suspended since.
 func (c *clock) now() int64 {
 	t := time.Now()
 	return c.read(int64(t.Sub(c.epoch)), int64(t.Round(0).Sub(c.epoch.Round(0))))
@@ -179,5 +179,5 @@ func (c *clock) read(mono, wall int64) int64 {
 	return mono + c.slept.Load()
 }
 
-// leases is the clock of all leases of this process.
+// leaseClock times all leases of this process.
 var leaseClock = clock{epoch: time.Now()}

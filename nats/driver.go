@@ -27,19 +27,18 @@ import (
 //	nats://token@host:4222
 //	tls://host:4222                      with TLS
 //
-// Parameters are the fields of [Options]: namespace, once_window (such as "90s"),
-// max_bytes (such as "64MiB", or a number of bytes), max_messages, replicas, storage (file
-// or memory), domain,
-// api_prefix, stream.
+// The parameters namespace, once_window (such as "90s"), max_bytes (such as "64MiB", or a
+// number of bytes), max_messages, replicas, storage (file or memory), domain, api_prefix and
+// stream set the fields of [Options].
 //
-// addr=host:port names a further server and may be repeated. The client discovers the
-// other servers of a cluster by itself. credentials_file is a file made by `nsc`;
-// nkey_file holds a seed. With TLS, ca_file replaces the system's authorities; cert_file
-// and key_file identify the client. inbox_prefix replaces _INBOX, for a server that gives
-// each user another prefix. For any other setting of a connection, use [New].
+// addr=host:port names another server and may be repeated; the client discovers the other
+// servers of a cluster by itself. credentials_file is a file made by `nsc`, and nkey_file
+// contains a seed. With TLS, ca_file replaces the system's authorities, and cert_file and
+// key_file identify the client. inbox_prefix replaces _INBOX, for servers that give each user
+// a prefix of their own. For any other setting of a connection, use [New].
 type Driver struct {
 	topics map[string]TopicOptions
-	files  []string // topics with storage=file, which TopicOptions cannot tell from the default
+	files  []string // topics with storage=file, which looks like the default in TopicOptions
 }
 
 var (
@@ -51,9 +50,10 @@ var (
 // Schemes implements [backend.Driver].
 func (Driver) Schemes() []string { return []string{"nats", "tls"} }
 
-// ConfigureTopic implements [backend.TopicConfigurer]. Settings are the fields of
-// [TopicOptions], named and written as in the URL: once_window, replicas and storage. An
-// existing stream keeps its settings. [Backend.Declare] sets the bounds of a topic.
+// ConfigureTopic implements [backend.TopicConfigurer]. The settings are the fields of
+// [TopicOptions], named and written as in the URL: once_window, replicas and storage. They
+// apply to new streams; an existing stream keeps its own. To bound a topic, use
+// [Backend.Declare].
 func (d Driver) ConfigureTopic(topic string, settings map[string]string) (backend.Driver, error) {
 	var o TopicOptions
 	err := backend.CheckName(topic)
@@ -96,8 +96,8 @@ func (d Driver) CheckURL(u *url.URL) error {
 	return nil
 }
 
-// Open connects to the NATS system that u names, in a form that [Driver] lists, and checks
-// that JetStream answers.
+// Open connects to the NATS system that u names, in one of the forms that [Driver] lists, and
+// checks that JetStream answers.
 func Open(ctx context.Context, u *url.URL) (*Backend, error) { return Driver{}.open(ctx, u) }
 
 func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
@@ -124,7 +124,7 @@ func (d Driver) open(ctx context.Context, u *url.URL) (*Backend, error) {
 	return b, nil
 }
 
-// An address is a parsed URL.
+// A urlConfig is what a URL says.
 type urlConfig struct {
 	options     Options
 	addrs       []string
@@ -137,7 +137,7 @@ type urlConfig struct {
 	config      *tls.Config
 }
 
-// parameters returns the parameters that a URL may have.
+// parameters lists the parameters that a URL may have.
 func (a *urlConfig) parameters() brokerurl.Table {
 	t := a.files.Parameters()
 	t["namespace"] = brokerurl.Name(&a.options.Namespace)
@@ -162,7 +162,7 @@ func (a *urlConfig) parameters() brokerurl.Table {
 	return t
 }
 
-// storage returns a parameter that sets *to. Its value is file or memory.
+// storage returns a parameter that sets *to. Its value is "file" or "memory".
 func storage(to *jetstream.StorageType) brokerurl.Parameter {
 	return brokerurl.Parameter{Set: func(v string) error {
 		switch v {
@@ -177,8 +177,8 @@ func storage(to *jetstream.StorageType) brokerurl.Parameter {
 	}}
 }
 
-// parse reads a URL and checks it together with the settings of topics. Its errors quote
-// only the parameter that is wrong, because the URL may hold a password.
+// parse reads a URL and checks it together with the settings of topics. Its errors quote only
+// the wrong parameter, because the URL may contain a password.
 func (d Driver) parse(u *url.URL) (*urlConfig, error) {
 	if !slices.Contains(d.Schemes(), u.Scheme) {
 		return nil, errors.New("the URL's scheme is not nats or tls")
@@ -208,14 +208,14 @@ func (d Driver) parse(u *url.URL) (*urlConfig, error) {
 	return a, a.loadTLS()
 }
 
-// credentials reads the user from the URL, or the credentials or seed from a file.
+// credentials reads the user from the URL, or the credentials or the seed from a file.
 func (a *urlConfig) credentials() (err error) {
 	switch {
 	case a.user != nil && a.creds+a.seed != "", a.creds != "" && a.seed != "":
 		return errors.New(`the URL has more than one of a user, "credentials_file" and "nkey_file"`)
 	case a.user != nil:
-		// Functions return the user and the password, because %s of a connection prints
-		// options that are text.
+		// Functions return the user and the password: %s of a connection prints the
+		// options that are strings.
 		name := a.user.Username()
 		a.login = natsgo.TokenHandler(func() string { return name })
 		if password, ok := a.user.Password(); ok {
@@ -250,17 +250,16 @@ func (a *urlConfig) loadTLS() (err error) {
 	return nil
 }
 
-// connect opens a connection that reconnects for ever, and buffers nothing while it is
-// down. The connection detects within seconds that a server does not answer. A write or a
-// dial ends after a few seconds. end closes the connection at any moment, even during a
-// write.
+// connect opens a connection that reconnects for ever and buffers nothing while it is down. It
+// notices within seconds that a server no longer answers, and gives up a write or a dial after
+// a few seconds. end closes the connection at any moment, even in the middle of a write.
 func (a *urlConfig) connect(ctx context.Context) (conn *natsgo.Conn, end func(), err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	opened := context.AfterFunc(ctx, end)
 	d := &dialer{life: life}
 	options := []natsgo.Option{
 		natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100 * time.Millisecond), natsgo.ReconnectBufSize(-1),
-		natsgo.IgnoreAuthErrorAbort(),                                           // a refused user may be allowed later
+		natsgo.IgnoreAuthErrorAbort(),                                           // a refused user may be allowed again later
 		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}), // the default handler writes to stderr
 		natsgo.PingInterval(2 * time.Second), natsgo.MaxPingsOutstanding(2),
 		natsgo.FlusherTimeout(2 * time.Second), natsgo.ReconnectOnFlusherError(),
@@ -287,9 +286,9 @@ func (a *urlConfig) connect(ctx context.Context) (conn *natsgo.Conn, end func(),
 	return conn, end, nil
 }
 
-// explain adds to classed the addresses that cannot be reached, or a hint if the scheme of
-// the URL does not fit the server. classed is err with an error class. connected says
-// whether the server accepted a connection.
+// explain adds to classed which addresses cannot be reached, or a hint if the scheme of the
+// URL does not fit the server. classed is err with its error class; connected says whether a
+// server has accepted a connection.
 func (a *urlConfig) explain(err, classed error, connected bool) error {
 	var late net.Error
 	switch {
@@ -306,7 +305,7 @@ func (a *urlConfig) explain(err, classed error, connected bool) error {
 }
 
 // A dialer dials servers for one client, which has one connection at a time. It closes the
-// connection before it dials again, and when the context life is done.
+// previous connection before it dials again, and the last one when the context life ends.
 type dialer struct {
 	life      context.Context
 	last      net.Conn    // nil before the first; the client's lock protects it
@@ -328,8 +327,8 @@ func (d *dialer) Dial(network, addr string) (net.Conn, error) {
 	return d.last, nil
 }
 
-// A dialed is a connection of a dialer. Its Close also removes the callback that closes the
-// connection when the context dialer.life is done.
+// A trackedConn is a connection of a dialer. Its Close also removes the callback that closes
+// the connection at the end of dialer.life.
 type trackedConn struct {
 	net.Conn
 	forget func() bool

@@ -149,7 +149,7 @@ func TestEphemeralWithoutPermission(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, src.Close())
 	require.Len(t, notices, 1)
-	require.Contains(t, notices[0], "the group stays until")
+	require.Contains(t, notices[0], "the group could not be deleted")
 	owner, err := as(t, server, "")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {

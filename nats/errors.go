@@ -17,15 +17,15 @@ var (
 	errNotConnected   = errors.New("not connected")
 )
 
-// codes maps JetStream error codes to error classes. A request with any other error code had
-// no effect. Its class is ErrRefused, or ErrUnavailable if the status of the error is 503.
+// codes maps JetStream error codes to error classes. A request that failed with any other code
+// had no effect: its class is ErrRefused, or ErrUnavailable if the status is 503.
 var codes = map[jetstream.ErrorCode]error{
 	10059: backend.ErrGone,           // stream not found
 	10014: backend.ErrGone,           // consumer not found
 	10149: backend.ErrGone,           // consumer does not exist
 	10037: backend.ErrGone,           // no message found
 	10063: backend.ErrUnknownOutcome, // this replica has another last message; other replicas may have stored the new one
-	10077: errNoRoom,                 // maximum messages or bytes exceeded, and the stream refuses new messages
+	10077: errNoRoom,                 // maximum messages or bytes exceeded
 	10047: backend.ErrFull,           // insufficient storage resources
 	10023: backend.ErrFull,           // insufficient resources
 	10002: backend.ErrFull,           // resource limits exceeded for account
@@ -42,16 +42,15 @@ var codes = map[jetstream.ErrorCode]error{
 	10035: backend.ErrDenied,         // JetStream not enabled for account
 }
 
-// remedies explains error codes that the settings of new streams cause.
+// remedies explains errors that the settings of new streams cause.
 var remedies = map[jetstream.ErrorCode]string{
-	10047: "the account or the server has less storage than MaxBytes of all streams together; give new topics a lower MaxBytes (max_bytes)",
+	10047: "the account or the server has less storage than the MaxBytes of all streams together; give new topics a lower MaxBytes (max_bytes)",
 	10113: "give new topics a MaxBytes (max_bytes)",
 	10122: "give new topics a lower MaxBytes (max_bytes)",
 }
 
-// classOf adds an error class to err. sent says whether a request with an effect may have
-// been sent, so that the outcome is unknown. If ctx is done, the result may match ctx.Err()
-// too.
+// classOf adds an error class to err. sent says whether a request with an effect may have been
+// sent, so that its outcome is unknown. If ctx is done, the result may match ctx.Err() too.
 func classOf(ctx context.Context, err error, sent bool) error {
 	if err == nil || backend.Class(err) != nil {
 		return err
@@ -85,7 +84,7 @@ func classOfAnswer(e *jetstream.APIError) error {
 		class = backend.ErrRefused
 	}
 	if e.ErrorCode == 10077 && !strings.HasPrefix(e.Description, "maximum") {
-		class = backend.ErrUnknownOutcome // the leader did not store the message; a replica may have stored it
+		class = backend.ErrUnknownOutcome // the leader has not stored the message, but a replica may have
 	}
 	if remedy := remedies[e.ErrorCode]; remedy != "" {
 		return fmt.Errorf("%w: %s (%d): %s", class, e.Description, e.ErrorCode, remedy)
@@ -98,12 +97,12 @@ type effect bool
 
 const (
 	effective effect = true
-	harmless  effect = false // it changes nothing, or can be repeated without harm
+	harmless  effect = false // it changes nothing, or may be repeated without harm
 )
 
-// run calls f for an operation. If ctx has no deadline, it adds one of 5 seconds. It adds
-// class, operation and topic to the error. Without an answer the class is ErrUnknownOutcome
-// if the operation is effective, and ErrUnavailable if it is harmless.
+// run calls f for an operation, with a deadline of 5 seconds if ctx has none. It adds the class,
+// the operation and its object to the error. If no answer came, the class is ErrUnknownOutcome
+// for an effective operation, and ErrUnavailable for a harmless one.
 func run[T any](ctx context.Context, b *Backend, op, what string, e effect, f func(ctx context.Context) (T, error)) (out T, err error) {
 	if b.closed.Load() {
 		return out, failure(b.closed.Load(), op, what, backend.ErrClosed)
@@ -120,7 +119,7 @@ func (b *Backend) call(ctx context.Context, op, what string, e effect, f func(ct
 	return err
 }
 
-// bounded returns ctx with a timeout of 5 seconds (const answer), unless ctx has a deadline.
+// bounded returns ctx with the timeout answerTimeout, unless ctx has a deadline.
 func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -128,8 +127,8 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, answerTimeout)
 }
 
-// failure adds the operation to err, and the topic or group in what. If closed is set, the error
-// is ErrClosed, unless err is ErrUnknownOutcome.
+// failure adds the operation and its object, a topic or group, to err. If the backend is closed,
+// the error becomes ErrClosed, unless the outcome is unknown.
 func failure(closed bool, op, what string, err error) error {
 	if err == nil {
 		return nil

@@ -14,11 +14,12 @@ import (
 
 var _ backend.Checker = (*Backend)(nil)
 
-// mostChecked is the most streams that Check looks at. The server tells a few hundred in one answer.
+// maxStreams is the most streams that Check looks at. One answer of the server lists a few
+// hundred.
 const maxStreams = 2000
 
-// Check implements [backend.Checker]. It asks for the account and for the settings of streams, in a dozen
-// requests at most.
+// Check implements [backend.Checker]. It looks at the account and at the settings of streams, in
+// a dozen requests at most.
 func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 	return run(ctx, b, "check", "", harmless, func(ctx context.Context) ([]backend.Finding, error) {
 		var account jetstream.AccountInfo
@@ -28,13 +29,13 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 		found := versionOf(b.conn.ConnectedServerVersion())
 		streams, total, err := b.streams(ctx)
 		if errors.Is(err, backend.ErrDenied) {
-			return append(found, unseen("may not list the streams ("+b.prefix+"STREAM.LIST): their settings are not checked")), nil
+			return append(found, unseen("the user may not list the streams ("+b.prefix+"STREAM.LIST): their settings are not checked")), nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		if len(streams) < total {
-			found = append(found, unseen(fmt.Sprintf("%d of %d streams are not checked, because there are so many", total-len(streams), total)))
+			found = append(found, unseen(fmt.Sprintf("%d of %d streams were not checked, because there are too many", total-len(streams), total)))
 		}
 		crowds := map[string]bool{}
 		for i := range streams {
@@ -46,7 +47,7 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 				found = append(found, backend.Finding{
 					Code: "nats-account", Severity: backend.SeverityWarning, Server: "nats, the account",
 					Text:   fmt.Sprintf("the account uses %.0f %% of its %s: Publish fails when it is full", 100*s, kind),
-					Remedy: "raise the limit of the account, or let the groups settle their events and delete groups and topics that nobody uses",
+					Remedy: "raise the limit of the account, let the groups catch up, or delete groups and topics that nobody uses",
 				})
 			}
 		}
@@ -54,16 +55,17 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 	})
 }
 
-const nearlyFull = 0.9 // share of the account's storage
+const nearlyFull = 0.9 // as a share of the account's storage
 
 func unseen(text string) backend.Finding {
 	return backend.Finding{
 		Code: "nats-unseen", Severity: backend.SeverityNote, Text: text,
-		Remedy: "check them by nats stream report, with a user who may see them",
+		Remedy: "look at them with nats stream report, as a user who may see them",
 	}
 }
 
-// versionOf returns the findings about a version of the server. A version with an error among them is refused.
+// versionOf returns the findings about a server version. New refuses a version with an error
+// among them.
 func versionOf(version string) []backend.Finding {
 	var v [3]int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2]); n < 2 {
@@ -72,21 +74,21 @@ func versionOf(version string) []backend.Finding {
 	if slices.Compare(v[:2], oldestVersion[:]) < 0 {
 		return []backend.Finding{{
 			Code: "nats-version", Severity: backend.SeverityError,
-			Text:   fmt.Sprintf("the server is of version %s; it must be %d.%d or later", version, oldestVersion[0], oldestVersion[1]),
+			Text:   fmt.Sprintf("the server has version %s; version %d.%d or later is required", version, oldestVersion[0], oldestVersion[1]),
 			Remedy: "update the server",
 		}}
 	}
 	if v[0] == 2 && v[1] == 10 && v[2] >= 20 && v[2] <= 22 {
 		return []backend.Finding{{
 			Code: "nats-version", Severity: backend.SeverityWarning,
-			Text:   fmt.Sprintf("the server is of version %s, which can lose whole streams when its process crashes", version),
+			Text:   fmt.Sprintf("the server has version %s, which can lose whole streams when its process crashes", version),
 			Remedy: "update the server to 2.10.23 or later",
 		}}
 	}
 	return nil
 }
 
-// streams returns the streams of this account, up to mostChecked, and their number.
+// streams returns up to maxStreams streams of this account, and how many there are.
 func (b *Backend) streams(ctx context.Context) (all []jetstream.StreamInfo, total int, err error) {
 	for {
 		var page struct {
@@ -103,7 +105,8 @@ func (b *Backend) streams(ctx context.Context) (all []jetstream.StreamInfo, tota
 	}
 }
 
-// examine returns the findings about a stream; none if it is of another program or namespace.
+// checkStream returns the findings about a stream. A stream of another program or namespace has
+// none.
 func (b *Backend) checkStream(info *jetstream.StreamInfo) (found []backend.Finding) {
 	topic, ours := b.topicOf(info.Config.Name)
 	if b.options.Stream != "" {
@@ -114,7 +117,7 @@ func (b *Backend) checkStream(info *jetstream.StreamInfo) (found []backend.Findi
 	}
 	loc := b.locate(topic)
 	want := b.newStreamConfig(loc)
-	// Programs choose these two, and a stream that has more is as good.
+	// Programs choose these two, and a stream with more of them is as good.
 	want.Replicas = max(want.Replicas, info.Config.Replicas)
 	want.Duplicates = min(want.Duplicates, info.Config.Duplicates)
 	if c := info.Cluster; c != nil && c.Name != "" && info.Config.Replicas == 1 {
@@ -126,7 +129,7 @@ func (b *Backend) checkStream(info *jetstream.StreamInfo) (found []backend.Findi
 				Code: "nats-" + strings.ReplaceAll(d.setting, " ", "-"), Severity: severity,
 				Server: "nats stream " + loc.stream, Topic: topic,
 				Text:   "the stream's " + d.text,
-				Remedy: "make the topic anew, because the server does not change " + d.setting + " of a stream",
+				Remedy: "create the topic again: the server cannot change " + d.setting + " of an existing stream",
 			}
 			if flag := editable(d); flag != "" {
 				f.Remedy = "change the stream"
@@ -141,7 +144,8 @@ func (b *Backend) checkStream(info *jetstream.StreamInfo) (found []backend.Findi
 	return found
 }
 
-// editable returns the flag of the command nats stream edit that ends a difference; "": there is none.
+// editable returns the flag of `nats stream edit` that removes a difference, or "" if there is
+// none.
 func editable(d difference) string {
 	switch d.setting {
 	case "max age":

@@ -39,22 +39,22 @@ const (
 	escapedPrefix   = "h-"
 	reservedPrefix  = "nats-"
 	escapedMark     = "eventbus-escaped"
-	contentType     = "content-type" // of other programs, is read as formatHeader
+	contentType     = "content-type" // written by other programs, and read as formatHeader
 )
 
-// anyCase are names that other programs write in any letter case. They are read in lower
+// anyCase are headers that other programs write in any letter case. They are read in lower
 // case.
 var anyCase = []string{"traceparent", "tracestate", "baggage"}
 
-// onceHeader is the name of the header for Message.Once. Within its duplicate window, a
-// stream stores only one message with the same value of this header.
+// onceHeader is the header for Message.Once. Within its duplicate window, a stream stores only
+// one message with the same value of this header.
 const onceHeader = jetstream.MsgIDHeader
 
-const ownHeaders = 4 // most headers of a message besides Message.Headers: mark, ID, key, once ID
+const ownHeaders = 4 // most headers besides Message.Headers: mark, ID, key, once ID
 
-// writeHeader appends the headers of m to h. It also appends the header onceHeader with the
-// value once, unless once is empty. It stores an empty ID too, because a message without an
-// ID counts as one of another program.
+// writeHeader appends the headers of m to h, and the header onceHeader with the value once,
+// unless once is empty. It writes even an empty ID, because a message without one counts as
+// another program's.
 func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Headers {
 	escaped := true
 	if _, ok := m.Headers.Lookup(versionHeader); ok {
@@ -88,6 +88,7 @@ func writeHeader(h backend.Headers, m *backend.Message, once string) backend.Hea
 	return h
 }
 
+// isAttribute reports whether a header is an attribute of CloudEvents that is stored as ce-….
 func isAttribute(name string) bool {
 	rest, ok := strings.CutPrefix(name, attributePrefix)
 	return ok && rest != "" && name != idHeader && name != keyHeader && strings.IndexFunc(rest, notAttribute) < 0
@@ -95,15 +96,15 @@ func isAttribute(name string) bool {
 
 func notAttribute(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 
-// keepsAttributes reports whether NATS keeps the ID, the key and the values of all
-// attributes of m.
+// keepsAttributes reports whether NATS keeps the ID, the key and all attribute values of m
+// unchanged.
 func keepsAttributes(m *backend.Message) bool {
 	return keepsValue(m.ID) && keepsValue(m.Key) && !slices.ContainsFunc(m.Headers, func(h backend.Header) bool {
 		return isAttribute(h.Name) && !keepsValue(h.Value)
 	})
 }
 
-// keepsName reports whether a header of this name can be stored under its own name.
+// keepsName reports whether a header can be stored under its own name.
 func keepsName(name string) bool {
 	for i := range len(name) {
 		if !isToken(name, i) {
@@ -130,8 +131,8 @@ func hasPrefix(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// isPlain reports whether byte i of the value s is stored unescaped. A space is escaped
-// only at the ends of a value.
+// isPlain reports whether byte i of the value s is stored unescaped. A space is escaped only at
+// the ends of a value.
 func isPlain(s string, i int) bool {
 	c := s[i]
 	if c == ' ' {
@@ -166,12 +167,12 @@ func escape(s string, plain func(string, int) bool) string {
 	return string(b)
 }
 
-// many is the most headers of one message for which memory is reserved. Each message of the
-// bus has fewer headers. A message of another program may have more.
+// maxReservedHeaders bounds the memory reserved for the headers of one message. The bus writes
+// fewer headers; another program may write more.
 const maxReservedHeaders = 128
 
-// otherHeaders estimates the number of headers without the ID, to reserve memory for them.
-// Nearly all messages have an ID.
+// otherHeaders estimates how many headers a message has besides the ID, to reserve memory for
+// them. Nearly all messages have an ID.
 func otherHeaders(h natsgo.Header) int { return min(max(len(h)-1, 0), maxReservedHeaders) }
 
 // An origin says where and when a message was stored.
@@ -179,12 +180,12 @@ type origin interface {
 	stored() (stream string, sequence uint64, at time.Time)
 }
 
-// readHeader reads the headers of a stored message into m. It skips the headers of the
-// server. If a header has several values, it takes the first.
+// readHeader reads the headers of a stored message into m. It skips the server's own headers,
+// and takes the first value of a header with several.
 //
 // A message without ce-id comes from another program. Its ID is its Nats-Msg-Id, or else is
-// made of its origin. If such a message or a CloudEvent has no time, it gets the time at
-// which it was stored.
+// made from its origin. A message of another program, or a CloudEvent, without a time gets the
+// time at which it was stored.
 func readHeader(mem *slab.Slab, m *backend.Message, h natsgo.Header, o origin) {
 	r := headerReader{Message: m, header: h, escaped: isEscaped(h)}
 	m.Headers = mem.Headers(otherHeaders(h))[:0]
@@ -213,7 +214,7 @@ func isEscaped(h natsgo.Header) bool {
 	if h[escapedMark] != nil {
 		return true
 	}
-	if h[idHeader] != nil { // as in each message of the bus
+	if h[idHeader] != nil { // as in every message of the bus
 		return h[versionHeader] == nil
 	}
 	for name := range h {
@@ -224,7 +225,7 @@ func isEscaped(h natsgo.Header) bool {
 	return true
 }
 
-// A reader reads the headers of one message.
+// A headerReader reads the headers of one message.
 type headerReader struct {
 	*backend.Message
 	header  natsgo.Header
@@ -246,7 +247,7 @@ func (r *headerReader) read(name, value string) {
 		r.folded = true
 	}
 	if r.escaped && hasPrefix(name, attributePrefix) {
-		if plain, err := url.PathUnescape(value); err == nil { // another program may not know of escapes
+		if plain, err := url.PathUnescape(value); err == nil { // another program may not use escapes
 			value = plain
 		}
 	}
@@ -264,8 +265,8 @@ func (r *headerReader) read(name, value string) {
 	}
 }
 
-// readOwn reads a header that writeHeader has stored with the prefix foreign. It returns
-// false if writeHeader does not write the rest of the name or the value like this.
+// readOwn reads a header that writeHeader has stored with the prefix escapedPrefix. It returns
+// false for a header that writeHeader would not have written.
 func (r *headerReader) readOwn(rest, value string) bool {
 	name, err := url.PathUnescape(rest)
 	if err == nil {
@@ -286,7 +287,7 @@ func (r *headerReader) add(name, value string) {
 	r.Headers = append(r.Headers, backend.Header{Name: name, Value: value})
 }
 
-// adopt gives the message of another program an ID and a time.
+// fillIn gives another program's message an ID and a time.
 func (r *headerReader) fillIn(o origin) {
 	stream, sequence, at := o.stored()
 	if !r.identified {
@@ -300,16 +301,15 @@ func (r *headerReader) fillIn(o origin) {
 	}
 }
 
-// isReadAs reports whether a header stored under name, without a prefix, is read as a header
-// of that name.
+// isReadAs reports whether a header stored as name, without a prefix, is read as name.
 func isReadAs(name string) bool {
 	folded, _ := fold(name)
 	return folded == name && name != idHeader && name != keyHeader && name != escapedMark &&
 		!strings.HasPrefix(name, escapedPrefix) && !hasPrefix(name, reservedPrefix)
 }
 
-// fold returns the name under which a stored header is read. exact is false if this is
-// another name than the stored one.
+// fold returns the name under which a stored header is read. exact reports whether it is the
+// stored name.
 func fold(name string) (folded string, exact bool) {
 	folded = name
 	if hasPrefix(name, attributePrefix) {

@@ -15,16 +15,16 @@ var _ backend.Maintainer = (*Backend)(nil)
 
 const (
 	heartbeatsPerThreshold = 4                      // Maintain is due four times in the time after which the server deletes an ephemeral group
-	minHeartbeat           = 100 * time.Millisecond // shortest time to the next Maintain of an ephemeral group
-	minInterval            = 50 * time.Millisecond  // shortest time to the next Maintain
-	busyInterval           = time.Second            // longest time to the next Maintain after a large purge, or with unknown growth
-	idleInterval           = 5 * time.Second        // longest time to the next Maintain in all other cases
-	largePurge             = 1000                   // a purge of 1000 messages or more is large
+	minHeartbeat           = 100 * time.Millisecond // shortest interval of Maintain for an ephemeral group
+	minInterval            = 50 * time.Millisecond  // shortest interval of Maintain
+	busyInterval           = time.Second            // longest interval after a large purge, or while growth is unknown
+	idleInterval           = 5 * time.Second        // longest interval otherwise
+	largePurge             = 1000                   // a purge of at least this many messages is large
 	crowded                = 0.5                    // a stream is crowded if more than this share of its limit is used
 	maxSettledBytes        = 64 << 20               // most settled bytes that a stream without a limit keeps while messages are held
 )
 
-// An upkeep is the knowledge of a backend's Maintain about topics and groups.
+// A maintainer does the work of Maintain, and remembers what it has seen of topics and groups.
 type maintainer struct {
 	*api
 	backend *Backend
@@ -33,9 +33,9 @@ type maintainer struct {
 	lastPurges   map[[2]string]purgeRecord // by topic and group
 	progress     map[[2]string]progress    // by topic and group
 	removed      map[string]removal        // by topic
-	blockers     map[string]string         // by topic: the consumer that had settled least, and prevented a purge
-	keepSearched map[string]time.Time      // by topic with Keep: the time of the last search for its end
-	account      jetstream.AccountInfo     // as it was at the time asked
+	blockers     map[string]string         // by topic: the consumer that had settled least and prevented a purge
+	keepSearched map[string]time.Time      // by topic with Keep: when the first message to keep was last searched
+	account      jetstream.AccountInfo     // as it was at accountAt
 	accountAt    time.Time
 }
 
@@ -46,7 +46,7 @@ func newMaintainer(b *Backend) *maintainer {
 	}
 }
 
-// forgetGroup removes the knowledge about a group.
+// forgetGroup forgets a group.
 func (m *maintainer) forgetGroup(topic, group string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,17 +55,18 @@ func (m *maintainer) forgetGroup(topic, group string) {
 }
 
 // Maintain implements [backend.Maintainer]. It purges the messages of the topic that every
-// group has settled. While a group has messages that are in flight or delayed, it purges
-// only a stream that is more than half full, by bytes or by messages. A stream without a
-// limit of bytes is purged if 64 MiB are settled, or if its account is half full.
+// group has settled. While a group has messages in flight or delayed, it purges only a stream
+// that is more than half full, by bytes or by messages. A stream without a limit of bytes is
+// purged if 64 MiB are settled, or if its account is half full.
 //
-// Maintain looks at its own group first, by one request, and at all groups only if its own
-// group allows a purge. Of all processes that maintain a topic, one purges, see upkeep.purge.
+// Maintain first asks about its own group, in one request, and about all groups only if its own
+// group allows a purge. Of all processes that maintain a topic, only one purges it, see
+// maintainer.purge.
 //
-// If the AckWait of the group is shorter than the lease of a member, Maintain raises it. It
-// gives notice of messages that were removed before the group got them. For an ephemeral
-// group with members in this process, it sends a sign of life. It removes no members and no
-// groups, because the server deletes an ephemeral group without a sign of life.
+// Besides that, Maintain raises an AckWait that is shorter than the lease of a member, sends a
+// notice if messages were removed before the group got them, and for an ephemeral group with
+// members in this process tells the server that the group is alive. It removes no members and no
+// groups: the server itself deletes an ephemeral group without activity.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	return run(ctx, b, "maintain", topic+"/"+group, harmless, func(ctx context.Context) (time.Duration, error) {
 		loc := b.locate(topic)
@@ -84,7 +85,7 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 			b.maintainer.checkMissing(loc, group, &own, members)
 			err = b.maintainer.restoreConsumer(ctx, loc, own.Config, members)
 		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
-			err = nil // other groups may have settled messages
+			err = nil // other groups may still have settled messages
 		}
 		if err != nil {
 			return idleInterval, err
@@ -97,9 +98,9 @@ func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Durat
 	})
 }
 
-// renew gives the consumer of a group the settings that its members in this process need. The
-// consumer may lack them, because another process that changed it at the same time wrote
-// settings without them. If the group is ephemeral, renew tells the server that it lives.
+// restoreConsumer gives the consumer of a group the settings that its members in this process
+// need. They may have been lost because another process changed the consumer at the same time.
+// If the group is ephemeral, restoreConsumer also tells the server that it is alive.
 func (m *maintainer) restoreConsumer(ctx context.Context, loc *location, c jetstream.ConsumerConfig, members []*source) error {
 	changed := false
 	for _, s := range members {
@@ -128,14 +129,15 @@ func newProgress(c *jetstream.ConsumerInfo) progress {
 	return progress{c.Created, c.Delivered.Stream, c.Delivered.Consumer, c.NumPending}
 }
 
-// missing returns how many messages were certainly removed from the stream since before,
-// although the group had not got them. removed is the number of messages that this backend
-// has removed itself. Each message that the consumer passes is delivered once or more, so a
-// consumer that passes more messages than it delivers has skipped some. With a filter it
-// also skips messages of other topics. Then only the messages that were pending count.
+// missing returns how many messages were certainly removed from the stream since before, although
+// the group had not got them. removed is how many this backend has removed itself.
+//
+// A consumer delivers each message that it passes at least once, so if it has passed more
+// messages than it has delivered, it has skipped some. A consumer with a filter also skips the
+// messages of other topics; for it, only messages that were pending count.
 func (p progress) missing(before progress, filtered bool, removed uint64) uint64 {
 	if !p.created.Equal(before.created) || p.delivered < before.delivered || p.stream < before.stream {
-		return 0 // another consumer, or one whose server has crashed and forgotten deliveries
+		return 0 // another consumer, or the server has crashed and forgotten deliveries
 	}
 	passed := p.stream - before.stream
 	if filtered {
@@ -144,9 +146,9 @@ func (p progress) missing(before progress, filtered bool, removed uint64) uint64
 	return passed - min(passed, p.delivered-before.delivered+removed)
 }
 
-// inspect compares a consumer with its progress at the last inspection. It gives notice to
-// the members if messages are missing. It tells them whether the group is paused, and which messages operators
-// have settled.
+// checkMissing compares a consumer with its progress at the last Maintain, and sends members a
+// notice if messages are missing. It also tells members whether the group is paused and which
+// messages operators have settled.
 func (m *maintainer) checkMissing(loc *location, group string, c *jetstream.ConsumerInfo, members []*source) {
 	key, now := [2]string{loc.topic, group}, newProgress(c)
 	m.mu.Lock()
@@ -156,7 +158,7 @@ func (m *maintainer) checkMissing(loc *location, group string, c *jetstream.Cons
 	m.mu.Unlock()
 	text := ""
 	if lost := now.missing(before, loc.shared(), removed); known && lost > 0 {
-		text = fmt.Sprintf("%d messages or more are missing: they were removed from the stream %s before the group got them, as by a purge or a maximum age", lost, loc.stream)
+		text = fmt.Sprintf("at least %d messages are missing: they were removed from stream %s before the group got them, for example by a purge or a maximum age", lost, loc.stream)
 	}
 	for _, s := range members {
 		s.pause.update(pauseOf(c))
@@ -173,8 +175,8 @@ type removal struct {
 	highest uint64 // highest sequence of these messages
 }
 
-// ahead returns the count, or 0 if a group that has passed the sequence passed has also
-// passed all these messages.
+// ahead returns the count, or 0 if a group that has passed the sequence passed has passed all of
+// these messages.
 func (r removal) ahead(passed uint64) uint64 {
 	if r.highest <= passed {
 		return 0

@@ -8,23 +8,22 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A place is where a topic is stored: in a stream of its own. Names of streams and
-// consumers cannot have dots, so a plus replaces each dot. No name of a topic or group has
-// a plus:
+// A location is where a topic is stored: in a stream of its own, or, with [Options].Stream, in
+// a stream that all topics share. Names of streams and consumers cannot contain dots, so a
+// plus replaces each dot; no name of a topic or group contains a plus. The mapping is one to
+// one and reversible:
 //
 //	shop.orders              stream bus=shop+orders, subject bus.shop.orders
 //	its group billing.eu     consumer billing+eu
 //
-// With [Options].Stream all topics share one stream, and each consumer has a filter:
+// In a shared stream, each consumer filters by the subject of its topic:
 //
 //	group billing.eu of shop.orders     consumer shop+orders=billing+eu
-//
-// The mapping is one to one and reversible.
 type location struct {
 	topic    string
 	stream   string
 	subject  string
-	prefix   string // beginning of the names of the consumers of the topic; empty unless the stream is shared
+	prefix   string // begins the names of the topic's consumers; empty unless the stream is shared
 	capacity *capacity
 }
 
@@ -32,7 +31,7 @@ type location struct {
 const maxName = 255
 
 func (b *Backend) locate(topic string) *location {
-	topic = strings.Clone(topic) // a part of a large text would keep all of it
+	topic = strings.Clone(topic) // a substring would keep all of a large text alive
 	loc := &location{topic: topic, subject: b.options.Namespace + "." + topic, capacity: new(capacity)}
 	if b.options.Stream == "" {
 		loc.stream = b.options.Namespace + "=" + dotless(topic)
@@ -48,8 +47,8 @@ func (loc *location) shared() bool { return loc.prefix != "" }
 // consumer returns the name of a group's consumer.
 func (loc *location) consumer(group string) string { return loc.prefix + dotless(group) }
 
-// group returns the group to which a consumer belongs. It returns false for a consumer of
-// another topic, and for a consumer that the function hold created.
+// group returns the group of a consumer. It returns false for a consumer of another topic,
+// and for one of holdPurges.
 func (loc *location) group(consumer string) (string, bool) {
 	rest, ok := strings.CutPrefix(consumer, loc.prefix)
 	return dotted(rest), ok && !strings.HasPrefix(rest, holdPrefix)
@@ -63,7 +62,7 @@ func (b *Backend) topicOf(stream string) (topic string, ok bool) {
 }
 
 // topicOfConsumer returns the topic of a consumer of the shared stream. ok is false for a
-// consumer of another program, and for the one of alone.
+// consumer of another program, and for the lock of withLock.
 func topicOfConsumer(name string) (topic string, ok bool) {
 	topic, _, ok = strings.Cut(name, "=")
 	return dotted(topic), ok && topic != ""
@@ -73,8 +72,7 @@ func dotless(name string) string { return strings.ReplaceAll(name, ".", "+") }
 
 func dotted(name string) string { return strings.ReplaceAll(name, "+", ".") }
 
-// positionLen is the length of a position, which is a sequence number of the stream with
-// leading zeros.
+// positionLen is the length of a position: a sequence number of the stream with leading zeros.
 const positionLen = 20
 
 func position(seq uint64) string { return string(appendPosition(make([]byte, 0, positionLen), seq)) }

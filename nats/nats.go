@@ -1,12 +1,18 @@
-// Package nats is the backend on NATS JetStream, for nats-server 2.10 and later,
-// alone or clustered.
+// Package nats stores events in NATS JetStream. It works with nats-server 2.10 and later, a
+// single server or a cluster:
 //
-// A topic is a stream; a group is a durable pull consumer of it. The server keeps leases
-// (AckWait), delays (a negative acknowledgement with a delay) and attempts (the number of
-// deliveries). It also keeps the settings of a topic (metadata of the stream), the end of an
-// ephemeral group (InactiveThreshold) and the pause of a group. docs/nats.md describes the
-// names of streams and consumers and how to inspect them, the server's settings, and the
-// weaker promises of a single server.
+//	bus, err := eventbus.Open(ctx, "nats://user:password@nats:4222", eventbus.Options{}, nats.Driver{})
+//
+// If you need to set up the connection yourself, pass it to [New].
+//
+// A topic is a stream, and a group is a durable pull consumer of it. Most of what the bus
+// needs is JetStream's own: leases are AckWait, a delay is a negative acknowledgement with a
+// delay, the attempt number is the number of deliveries, an ephemeral group ends by
+// InactiveThreshold, and a pause is a pause of the consumer. The settings of a topic are
+// stored in the metadata of its stream.
+//
+// docs/nats.md explains how streams and consumers are named and how to inspect them, which
+// server settings matter, and which promises are weaker on a single server.
 package nats
 
 import (
@@ -61,13 +67,13 @@ var (
 	_ backend.Limited = (*Backend)(nil)
 )
 
-// New returns a backend on the caller's connection. Close leaves the connection open. The
-// caller chooses how the connection recovers from a loss:
+// New returns a backend on your own connection, which Close leaves open. You choose how the
+// connection recovers from a loss:
 //
-//   - It should reconnect for ever (natsgo.MaxReconnects(-1)), because the bus does not
-//     reconnect.
-//   - It should buffer nothing while it is down (natsgo.ReconnectBufSize(-1)).
-//   - It should give up a blocked write within a minute (natsgo.FlusherTimeout,
+//   - Let it reconnect for ever (natsgo.MaxReconnects(-1)), because the bus does not reconnect.
+//   - Let it buffer nothing while it is down (natsgo.ReconnectBufSize(-1)). Otherwise an event
+//     whose Publish has failed may still be sent later.
+//   - Let it give up a blocked write within a minute (natsgo.FlusherTimeout,
 //     natsgo.ReconnectOnFlusherError), because a blocked write blocks every call.
 func New(conn *natsgo.Conn, o Options) (*Backend, error) { return newBackend(conn, nil, o) }
 
@@ -89,12 +95,12 @@ func newBackend(conn *natsgo.Conn, end func(), o Options) (*Backend, error) {
 	return b, nil
 }
 
-// oldest is the first version of the server with which this backend keeps its promises. An
-// older server ignores settings that it does not know, without an error.
+// oldestVersion is the first server version with which this backend keeps its promises. An
+// older server silently ignores settings that it does not know.
 var oldestVersion = [2]int{2, 10}
 
-// checkVersion refuses a server that is older than oldest. It accepts a connection that was
-// never connected, because the version is unknown.
+// checkVersion refuses a server that is older than oldestVersion. A connection that has never
+// been connected passes, because its version is unknown.
 func checkVersion(conn *natsgo.Conn) error {
 	for _, f := range versionOf(conn.ConnectedServerVersion()) {
 		if f.Severity == backend.SeverityError {
@@ -104,8 +110,8 @@ func checkVersion(conn *natsgo.Conn) error {
 	return nil
 }
 
-// String returns only the name of the package, because the options of the connection may
-// hold a password.
+// String returns only the name of the package: the options of the connection may contain a
+// password.
 func (*Backend) String() string { return "nats" }
 
 // Limits implements [backend.Limited].
@@ -122,8 +128,8 @@ func (b *Backend) Limits() backend.Limits {
 	}
 }
 
-// headerRoom is the most bytes that the headers of a message can take in NATS. The bus
-// limits headers, and this is the limit if every byte is escaped.
+// headerRoom is the most bytes that the headers of a message can take up in NATS: the bus's
+// own limit for headers, with every byte escaped.
 const headerRoom = 52 << 10
 
 // Ping implements [backend.Pinger].
@@ -131,8 +137,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return b.call(ctx, "ping", "", harmless, func(ctx context.Context) error { return b.ask(ctx, "INFO", nil, nil) })
 }
 
-// Now implements [backend.Clocker]. It asks the leader of the topic's stream, whose clock gives
-// messages their time. A server before 2.10 does not tell its time.
+// Now implements [backend.Clocker]. It asks the leader of the topic's stream, because that
+// server's clock timestamps the messages. Servers before 2.10 do not report their time.
 func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 	return run(ctx, b, "clock", topic, harmless, func(ctx context.Context) (time.Time, error) {
 		var info jetstream.StreamInfo
@@ -144,7 +150,7 @@ func (b *Backend) Now(ctx context.Context, topic string) (time.Time, error) {
 	})
 }
 
-// requester takes a requester from the pool. The caller puts it back.
+// requester takes a requester from the pool. Return it with b.requesters.Put.
 func (b *Backend) requester(ctx context.Context) (*requester, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, classOf(ctx, err, false)
@@ -201,14 +207,14 @@ func (b *Backend) Identity() backend.Identity {
 	return i
 }
 
-// A roster has the open members of a backend.
+// A memberList has the open sources of a backend.
 type memberList struct {
 	mu     sync.Mutex
 	all    map[*source]struct{}
 	closed bool
 }
 
-// add adds a member. It returns false, and adds none, after close.
+// add adds a source. After close it adds none and returns false.
 func (r *memberList) add(s *source) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +246,7 @@ func (r *memberList) of(topic, group string) (all []*source) {
 	return all
 }
 
-// close returns all members, and refuses further ones.
+// close returns all members and refuses new ones from then on.
 func (r *memberList) close() (all []*source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

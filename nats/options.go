@@ -16,52 +16,57 @@ import (
 
 // Options are the settings of a [Backend]. A zero field means its default.
 type Options struct {
-	// Namespace is the beginning of the name of every stream and subject: the subject of a
-	// topic is "<namespace>.<topic>". It must not have dots. The default is "bus".
+	// Namespace is the first token of every subject and the prefix of every stream name: the
+	// subject of a topic is "<namespace>.<topic>". Buses with the same namespace share topics.
+	// It must not contain dots. The default is "bus".
 	Namespace string
 
-	// Stream, if not empty, names one stream for all topics, which then share its limits.
-	// Otherwise each topic has a stream of its own. In a shared stream, the names of a
+	// Stream, if not empty, is the name of one stream for all topics, which then share its
+	// limits. By default each topic has its own stream. In a shared stream, the names of a
 	// topic and a group may have at most 254 bytes together.
 	Stream string
 
 	// Domain is the JetStream domain, for servers that reach JetStream over a leaf node.
 	Domain string
 
-	// APIPrefix replaces $JS.API at the beginning of the subjects of the JetStream API, for
-	// an account that imports the API of another account under other subjects, such as
+	// APIPrefix replaces $JS.API at the beginning of the subjects of the JetStream API. Use
+	// it in an account that imports another account's API under a different name, for example
 	// "JS.acme.API". The account must import $JS.ACK.> and the subjects of the topics under
-	// their own names. APIPrefix cannot be used with Domain.
+	// their own names. APIPrefix cannot be combined with Domain.
 	APIPrefix string
 
-	// OnceWindow is how long [backend.Message].Once remembers an ID. It is the duplicate
-	// window of new streams, and 2 minutes by default. An existing stream with a shorter
-	// window is refused.
+	// OnceWindow is how long the ID of a message with [backend.Message].Once is remembered. It
+	// becomes the duplicate window of new streams; the default is 2 minutes. An existing
+	// stream with a shorter window is refused.
 	OnceWindow time.Duration
 
-	// MaxBytes limits the size of each new stream. Zero means no limit of its own; then
-	// only the limits of the account and the server apply. Before Publish exceeds the limit
-	// of a topic's own stream, it purges messages that every group has settled. A full
-	// stream, account or server refuses messages with [backend.ErrFull], and drops none. A
-	// topic with settings of its own has their limits, see [Backend.Declare]. JetStream reserves MaxBytes of storage for each
-	// stream, and also for dead-letter topics. An account may require a limit
-	// (max_bytes_required). It then refuses new streams without one.
+	// MaxBytes limits the size of each new stream. Zero means that only the limits of the
+	// account and the server apply.
+	//
+	// Before Publish would exceed the limit of a topic's own stream, it purges messages that
+	// every group has settled. If that is not enough, it refuses messages with
+	// [backend.ErrFull] and drops none; a full account or server refuses them too. A topic
+	// with settings of its own has their limits instead, see [Backend.Declare].
+	//
+	// JetStream reserves MaxBytes of storage for each stream, including the ones of
+	// dead-letter topics. An account with max_bytes_required refuses new streams without a
+	// limit.
 	MaxBytes int64
 
-	// MaxMessages limits the number of messages of each new stream. Zero means no limit.
+	// MaxMessages limits the number of messages in each new stream. Zero means no limit.
 	MaxMessages int64
 
-	// Replicas and Storage are settings of new streams. By default a stream has one
-	// replica, in files.
+	// Replicas and Storage are settings of new streams. The defaults are one replica and file
+	// storage.
 	Replicas int
 	Storage  jetstream.StorageType
 
-	// Topics has other settings for single topics, by name. It cannot be used with Stream.
+	// Topics overrides settings for single topics, by name. It cannot be combined with Stream.
 	Topics map[string]TopicOptions
 }
 
-// TopicOptions are the settings of one topic. A zero field takes its value from the field
-// of the same name in [Options].
+// TopicOptions are the settings of one topic. A zero field takes its value from the field of
+// the same name in [Options].
 type TopicOptions struct {
 	OnceWindow time.Duration
 	Replicas   int
@@ -99,8 +104,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// token checks that name is empty, or valid and without a dot. The error calls the name by
-// the word in what.
+// checkToken checks that name is empty, or valid and without a dot. The error calls the name
+// by the word in what.
 func checkToken(what, name string) error {
 	if name == "" {
 		return nil
@@ -114,8 +119,8 @@ func checkToken(what, name string) error {
 	return nil
 }
 
-// prefix checks that subject is empty, or can be the beginning of a subject to which
-// messages are sent. The error calls it by the word in what.
+// checkSubjectPrefix checks that subject is empty, or can begin the subject of a message. The
+// error calls it by the word in what.
 func checkSubjectPrefix(what, subject string) error {
 	bad := func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r >= 0x7f }
 	if subject != "" && (slices.Contains(strings.Split(subject, "."), "") || strings.ContainsFunc(subject, bad)) {
@@ -134,7 +139,7 @@ func (t TopicOptions) check() error {
 	return nil
 }
 
-// of returns the settings of one topic, with the defaults of o for zero fields.
+// of returns the settings of one topic, with those of o in place of zero fields.
 func (o Options) of(topic string) TopicOptions {
 	t := o.Topics[topic]
 	return TopicOptions{

@@ -16,12 +16,12 @@ import (
 
 var _ backend.Pauser = (*Backend)(nil)
 
-// pauseKey is the key of the words of a pause in the metadata of a consumer. The value is a
-// pauseWords in JSON.
+// pauseKey is the metadata key of a consumer under which the reason of a pause is stored, as a
+// pauseRecord in JSON.
 const pauseKey = "eventbus.pause"
 
-// The words of a pause belong to the pause until the same moment. A pause until another one is
-// one of another program, such as the nats command.
+// A pauseRecord belongs to the pause that ends at Until. A pause with another end was made by
+// another program, such as the nats command.
 type pauseRecord struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
@@ -29,11 +29,11 @@ type pauseRecord struct {
 	Why   string    `json:"why,omitempty"`
 }
 
-// levelKey is the key under which a server says which level of the API it has. Servers before
-// 2.11 have none, and cannot pause consumers.
+// levelKey is the metadata key under which a server reports its API level. Servers before 2.11
+// have none, and cannot pause consumers.
 const levelKey = "_nats.level"
 
-// pauseOf returns the present pause of a consumer, or the zero Pause.
+// pauseOf returns the current pause of a consumer, or the zero Pause.
 func pauseOf(c *jetstream.ConsumerInfo) (p backend.Pause) {
 	if c.PauseRemaining <= 0 || c.Config.PauseUntil == nil {
 		return p
@@ -83,13 +83,13 @@ func (a *api) pausable(ctx context.Context, loc *location, group string) (*jetst
 	info := new(jetstream.ConsumerInfo)
 	err := a.ask(ctx, consumerInfo(loc, group), nil, info)
 	if err == nil && info.Config.Metadata[levelKey] == "" {
-		err = fmt.Errorf("%w: to pause groups, the server must be of version 2.11 or later", errors.ErrUnsupported)
+		err = fmt.Errorf("%w: pausing groups needs nats-server 2.11 or later", errors.ErrUnsupported)
 	}
 	return info, err
 }
 
-// setPause changes the pause of a group. If p.Until has passed, it ends the pause. First it stores the
-// words of the pause, which mean nothing until the consumer is paused.
+// setPause changes the pause of a group, and ends it if p.Until has passed. It first stores the
+// record of the pause, which has no meaning until the consumer is paused.
 func (b *Backend) setPause(ctx context.Context, topic, group string, p backend.Pause) error {
 	loc := b.locate(topic)
 	info, err := b.pausable(ctx, loc, group)
@@ -114,7 +114,7 @@ func (b *Backend) setPause(ctx context.Context, topic, group string, p backend.P
 		delete(c.Metadata, pauseKey)
 	}
 	if c.Metadata[pauseKey] != info.Config.Metadata[pauseKey] {
-		if err := b.putConsumer(ctx, loc, c, "update", nil); err != nil { // a single server ignores PauseUntil here
+		if err := b.putConsumer(ctx, loc, c, "update", nil); err != nil { // a single server ignores PauseUntil in this request
 			return err
 		}
 	}
@@ -130,26 +130,26 @@ func (b *Backend) setPause(ctx context.Context, topic, group string, p backend.P
 	return nil
 }
 
-// A halt is the knowledge of a member about the pause of its group.
+// A pauseState is what a member knows about the pause of its group.
 type pauseState struct {
 	mu      sync.Mutex
 	pause   backend.Pause // zero if the group is not paused
-	updated time.Time     // when the member was last told of the state of the consumer
+	updated time.Time     // when the member last saw the state of the consumer
 }
 
 const (
-	pausedPoll = time.Second     // shortest time between two looks for the end of a pause
-	idlePoll   = 7 * time.Second // shortest time between two looks for a pause; longer than between two calls of Maintain, which looks too
+	pausedPoll = time.Second     // how often to ask for the end of a pause, at most
+	idlePoll   = 7 * time.Second // how often to ask whether there is a pause, at most; Maintain sees it too, and runs more often
 )
 
-// learn notes the present pause of the group, which may be zero.
+// update records the current pause of the group, which may be zero.
 func (p *pauseState) update(now backend.Pause) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pause, p.updated = now, time.Now()
 }
 
-// present returns the time since the last look, and an error if the group is paused.
+// current returns the time since the last update, and an error if the group is paused.
 func (p *pauseState) current() (since time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,9 +159,10 @@ func (p *pauseState) current() (since time.Duration, err error) {
 	return since, err
 }
 
-// check returns an error if the group is paused. It asks the server for the end of a pause once in
-// a second at most. After a Receive without messages, idle is set, and check also asks for a new pause
-// if the last look is long ago. If the server does not answer, the next pull finds the reason.
+// check returns an error if the group is paused. It asks the server for the end of a pause at
+// most once a second. idle is set after a Receive without messages; then check also asks
+// whether there is a new pause, if the last answer is long ago. If the server does not answer,
+// the next pull finds out why.
 func (p *pauseState) check(ctx context.Context, s *source, idle bool) error {
 	since, err := p.current()
 	if err != nil && since < pausedPoll || err == nil && (!idle || since < idlePoll) {

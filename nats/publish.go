@@ -36,15 +36,17 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 // errNoRoom means that the server refused a message because of a bound of the stream.
 var errNoRoom = fmt.Errorf("%w: a bound of the stream is reached", backend.ErrFull)
 
-// errTwin means that the server did not store a message because another message with its ID
-// is on its way. The outcome of that message is not known yet.
+// errPending means that the outcome of a message is not known yet and that it is to be sent,
+// perhaps again: the server did not store it because another message with its ID is on its
+// way.
 var errPending = fmt.Errorf("%w: another copy of the message is on its way", backend.ErrUnavailable)
 
-// publish stores msgs, and creates missing streams. It returns the error of each message.
-// All messages go through one connection, which keeps the order of each topic. A message
-// that failed with errTwin is sent again, until the outcome of its twin is known, for at
-// most 5 seconds (const answer). A message that the server refused because of a bound of its
-// stream is sent again once, if room can be made.
+// publish stores msgs, creating missing streams, and returns the error of each message. All
+// messages go through one connection, which keeps the order of each topic.
+//
+// A message that meets another copy of itself on its way is sent again until the outcome of
+// that copy is known, for at most answerTimeout. A message that the server refuses because of
+// a bound of its stream is sent again once, if room can be made.
 func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error {
 	errs := make([]error, len(msgs))
 	locs := b.ensureTopics(ctx, msgs, errs)
@@ -58,7 +60,7 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error 
 			errs[i] = fmt.Errorf("%w: %d bytes, more than %d", backend.ErrTooLarge, n, most)
 		} else if errs[i] == nil {
 			if errs[i] = locs[i].capacity.tooLarge(n); errs[i] != nil {
-				b.forget(m.Topic) // the bound may be another one by now
+				b.forget(m.Topic) // the bound may have changed
 			}
 		}
 		if errs[i] == nil {
@@ -91,7 +93,7 @@ func (b *Backend) publish(ctx context.Context, msgs []*backend.Message) []error 
 	}
 }
 
-// send publishes the messages whose error is errTwin.
+// send publishes the messages whose error is errPending.
 func (b *Backend) send(ctx context.Context, r *requester, msgs []*backend.Message, locs []*location, errs []error) {
 	r.compose(msgs, locs, errs)
 	defer r.end()
@@ -100,12 +102,12 @@ func (b *Backend) send(ctx context.Context, r *requester, msgs []*backend.Messag
 			err = b.published(r, locs[i], msgs[i], m)
 		}
 		if errs[i] = classOf(ctx, err, true); errors.Is(errs[i], backend.ErrUnknownOutcome) {
-			b.forget(msgs[i].Topic) // the stream may be deleted, and then nobody answers
+			b.forget(msgs[i].Topic) // the stream may have been deleted: then nobody answers
 		}
 	}})
 }
 
-// compose begins a call that publishes copies of the messages whose error is errTwin.
+// compose starts a call that publishes copies of the messages whose error is errPending.
 func (r *requester) compose(msgs []*backend.Message, locs []*location, errs []error) {
 	r.begin(len(msgs))
 	for i, m := range msgs {
@@ -119,7 +121,7 @@ func (r *requester) compose(msgs []*backend.Message, locs []*location, errs []er
 		}
 		once := ""
 		if m.Once {
-			once = locs[i].prefix + escape(m.Mark(), isPlain) // the server compares the IDs of all topics in a stream
+			once = locs[i].prefix + escape(m.Mark(), isPlain) // the server compares the IDs of all topics of a stream
 		}
 		header := writeHeader(r.mem.Headers(len(m.Headers) + ownHeaders)[:0], m, once)
 		r.out[i] = outgoing{subject: locs[i].subject, header: header, data: r.mem.Payload(m.Payload)}
@@ -127,8 +129,8 @@ func (r *requester) compose(msgs []*backend.Message, locs []*location, errs []er
 	}
 }
 
-// ensureAll creates the missing streams of all topics of msgs. It returns the place of each
-// message, and sets its error.
+// ensureTopics creates the missing streams for msgs. It returns the location of each message
+// and sets its error.
 func (b *Backend) ensureTopics(ctx context.Context, msgs []*backend.Message, errs []error) []*location {
 	locs := make([]*location, len(msgs))
 	for i, m := range msgs {
@@ -143,7 +145,7 @@ func (b *Backend) ensureTopics(ctx context.Context, msgs []*backend.Message, err
 	return locs
 }
 
-// An ack is the answer of JetStream to a published message.
+// A pubAck is JetStream's answer to a published message.
 type pubAck struct {
 	Error     *jetstream.APIError `json:"error"`
 	Stream    string              `json:"stream"`
@@ -151,11 +153,11 @@ type pubAck struct {
 	Duplicate bool                `json:"duplicate"`
 }
 
-// stored reads the answer to a message. It sets the message's Position and Duplicate.
+// published reads the answer to a message and sets its Position and Duplicate.
 func (b *Backend) published(r *requester, loc *location, m *backend.Message, answer *natsgo.Msg) error {
 	if isUnserved(answer) {
 		b.forget(m.Topic)
-		return fmt.Errorf("%w: nobody serves the stream: it is deleted, or has no leader", backend.ErrUnavailable)
+		return fmt.Errorf("%w: nobody serves the stream: it has been deleted or has no leader", backend.ErrUnavailable)
 	}
 	m.Duplicate = false
 	seq, plain := parsePlainAck(answer.Data, loc.stream)
@@ -170,7 +172,7 @@ func (b *Backend) published(r *requester, loc *location, m *backend.Message, ans
 		case a.Error != nil:
 			return classOfAnswer(a.Error)
 		case a.Stream != loc.stream:
-			return fmt.Errorf("%w: it was stored in the stream %s, which has the subject %s now", backend.ErrUnknownOutcome, a.Stream, loc.subject)
+			return fmt.Errorf("%w: it was stored in stream %s, which now has subject %s", backend.ErrUnknownOutcome, a.Stream, loc.subject)
 		}
 		seq, m.Duplicate = a.Sequence, a.Duplicate
 	}
@@ -180,9 +182,8 @@ func (b *Backend) published(r *requester, loc *location, m *backend.Message, ans
 	return nil
 }
 
-// plainAck reads the most frequent answer, {"stream":"…","seq":7}, because this is faster
-// than a JSON decoder. Older servers write a space before "seq". ok is false for any other
-// answer.
+// parsePlainAck reads the most common answer, {"stream":"…","seq":7}, faster than a JSON
+// decoder does. Older servers write a space before "seq". ok is false for any other answer.
 func parsePlainAck(data []byte, stream string) (seq uint64, ok bool) {
 	rest, isAck := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !isAck || len(rest) < len(stream) || string(rest[:len(stream)]) != stream {

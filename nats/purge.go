@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	keepSlack = 5 * time.Second // shortest time for which a settled message may outlive Keep
-	keepShare = 16              // a settled message may outlive Keep by 1/16 of it
+	keepSlack = 5 * time.Second // how long a settled message may outlive Keep in any case
+	keepShare = 16              // a settled message may also outlive Keep by 1/16 of it
 
-	probePrefix  = holdPrefix + "=" // begins the name of a consumer of older
-	probeTimeout = time.Second      // after this time, and a second at most, the server deletes such a consumer
+	probePrefix  = holdPrefix + "=" // begins the name of a consumer of floorBefore or withLock
+	probeTimeout = time.Second      // the server deletes such a consumer after this time and up to a second more
 )
 
-// aged reports whether a topic may have messages that are so much older than Keep that a
-// search for them is worth its requests. After aged has returned true, it returns false for a
-// while.
+// keepExpired reports whether a topic may have messages so much older than Keep that searching
+// for them is worth the requests. After it has returned true, it returns false for a while.
 func (m *maintainer) keepExpired(loc *location, info jetstream.StreamInfo, keep time.Duration) bool {
 	if keep == 0 {
 		return true
@@ -33,16 +32,16 @@ func (m *maintainer) keepExpired(loc *location, info jetstream.StreamInfo, keep 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if time.Since(m.keepSearched[loc.topic]) < slack { // in a shared stream the first message may be one of another topic
+	if time.Since(m.keepSearched[loc.topic]) < slack { // in a shared stream the first message may be another topic's
 		return false
 	}
 	m.keepSearched[loc.topic] = time.Now()
 	return true
 }
 
-// older returns the lower one of floor and the sequence up to which all messages were stored
-// before the time t. To find this sequence by one request, it creates a consumer that begins at t. The
-// server deletes this consumer soon, because nobody uses it.
+// floorBefore returns the lower one of floor and the sequence up to which all messages were
+// stored before the time t. It finds that sequence in one request: it creates a consumer that
+// begins at t, which the server soon deletes because nobody uses it.
 func (m *maintainer) floorBefore(ctx context.Context, loc *location, t time.Time, floor uint64) (uint64, error) {
 	var info jetstream.ConsumerInfo
 	err := m.putConsumer(ctx, loc, jetstream.ConsumerConfig{
@@ -53,12 +52,12 @@ func (m *maintainer) floorBefore(ctx context.Context, loc *location, t time.Time
 	return min(floor, info.Delivered.Stream), err
 }
 
-// A fullness describes how full a stream was at a moment.
+// A fullness is how full a stream was at a moment.
 type fullness struct {
 	at    time.Time
-	last  uint64  // the last sequence number
+	last  uint64  // the last sequence
 	msgs  uint64  // messages in the stream
-	share float64 // used share of the limit of the stream, 0 to 1; 0 if it has no limit
+	share float64 // used share of the stream's limit, 0 to 1; 0 if there is no limit
 }
 
 func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
@@ -72,12 +71,12 @@ func newFullness(info jetstream.StreamInfo, at time.Time) fullness {
 	return f
 }
 
-// next returns the time to the next Maintain: half the time until the stream is full, if it
-// grows as fast as since before, which is the fullness at the last Maintain.
+// next returns the time to the next Maintain: half the time until the stream is full, if it goes
+// on growing as fast as since before, the fullness at the last Maintain.
 func (f fullness) next(before fullness) time.Duration {
 	grown := (float64(f.last) - float64(before.last)) * f.share / float64(max(f.msgs, 1))
 	switch {
-	case before.at.IsZero(), f.share > crowded && f.last == before.last: // if crowded, it may be full
+	case before.at.IsZero(), f.share > crowded && f.last == before.last: // if it is crowded, it may be full
 		return busyInterval
 	case grown <= 0:
 		return idleInterval
@@ -86,26 +85,25 @@ func (f fullness) next(before fullness) time.Duration {
 	return time.Duration(min(max(left, float64(minInterval)), float64(idleInterval)))
 }
 
-// A look is the state of a topic that a Maintain for one of its groups has found.
+// A purgeRecord is the state in which Maintain has left a topic, for one of its groups.
 type purgeRecord struct {
 	fullness
 	first uint64 // first sequence of the stream, after the purge if there was one
 }
 
-// purge removes all messages before the first one that some group has not settled. It
-// returns the time to the next Maintain. own is the consumer of the group; it is empty if
-// there is none.
+// purge removes all messages before the first one that some group has not settled, and returns
+// the time to the next Maintain. own is the consumer of the group; it is empty if there is none.
 //
-// After a purge, the server forgets which held or delayed messages are due, and redelivers
-// them only after their lease. So purge removes none while a group has such messages, unless
+// After a purge, the server forgets which held or delayed messages are due, and redelivers them
+// only when their lease expires. Therefore purge does nothing while a group has such messages, unless
 // the stream is crowded.
 //
-// If another process or group has purged the stream since the last call for this group,
-// purge leaves the stream to it. So one process purges a topic until it ends. In a shared
-// stream, every process purges, because an earlier purge may have been of another topic.
+// If another process or group has purged the stream since the last call for this group, purge
+// leaves the work to it. That way a single process purges a topic for as long as it lives. In a
+// shared stream every process purges, because the earlier purge may have been of another topic.
 //
-// Messages younger than Keep stay, even if the stream is crowded. If it is full, Publish makes
-// room, see upkeep.makeRoom.
+// Messages younger than Keep stay even if the stream is crowded. Once it is full, Publish makes
+// room, see maintainer.makeRoom.
 func (m *maintainer) purge(ctx context.Context, loc *location, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
 	var info jetstream.StreamInfo
 	if err := m.ask(ctx, "STREAM.INFO."+loc.stream, nil, &info); err != nil {
@@ -116,7 +114,7 @@ func (m *maintainer) purge(ctx context.Context, loc *location, group string, own
 	m.mu.Unlock()
 	settings, _, err := settingsOf(loc, info.Config)
 	if err != nil {
-		return idleInterval, err // without Keep nothing may be purged
+		return idleInterval, err // as long as Keep is unknown, nothing may be purged
 	}
 	if known, ok := m.backend.known.Load(loc.topic); ok {
 		known.(*location).capacity.setBounds(loc, info.Config)
@@ -145,7 +143,7 @@ func (m *maintainer) purge(ctx context.Context, loc *location, group string, own
 	m.lastPurges[[2]string{loc.topic, group}] = now
 	m.mu.Unlock()
 	if settings.Keep > 0 {
-		return idleInterval, nil // only time makes more messages old enough
+		return idleInterval, nil // more messages become old enough only as time passes
 	}
 	if purged >= largePurge {
 		return min(now.next(before.fullness), busyInterval), nil
@@ -166,11 +164,12 @@ func (m *maintainer) purgeTo(ctx context.Context, loc *location, floor uint64) (
 	return answer.Purged, err
 }
 
-// floor returns the sequence up to which every group of a topic has settled all messages, or
-// 0 if there is no group. It also returns the number of messages that are in flight or
-// delayed in all groups. It asks one group after another, and stops at one that has not
-// settled the message first. It begins with the group at which it stopped before. The
-// progress of a group without a leader is unknown, so floor then fails.
+// floor returns the sequence up to which every group of a topic has settled all messages, or 0
+// if there is no group, and the number of messages in flight or delayed in all groups.
+//
+// It asks about one group after another and stops at one that has not settled the message
+// first. It begins with the group at which it stopped the last time. A group without a leader
+// has an unknown progress, so floor then fails.
 func (m *maintainer) floor(ctx context.Context, loc *location, first uint64) (floor uint64, held int, err error) {
 	m.mu.Lock()
 	last := m.blockers[loc.topic]
@@ -181,19 +180,19 @@ func (m *maintainer) floor(ctx context.Context, loc *location, first uint64) (fl
 			return floor, held, nil
 		}
 	}
-	consumers, err := m.names(ctx, "CONSUMER.NAMES."+loc.stream) // with the consumers that the function hold made
+	consumers, err := m.names(ctx, "CONSUMER.NAMES."+loc.stream) // including the ones of holdPurges
 	if err != nil {
 		return 0, 0, err
 	}
 	floor = math.MaxUint64
 	for _, c := range consumers {
 		if !strings.HasPrefix(c, loc.prefix) || strings.HasPrefix(c, loc.prefix+probePrefix) {
-			continue // of another topic, or no group
+			continue // of another topic, or not a group
 		}
 		f, h, err := m.floorOf(ctx, loc, c)
 		switch {
 		case isCode(err, jetstream.JSErrCodeConsumerNotFound):
-			return 0, 0, nil // deleted, or made anew by ResetGroup, since names
+			return 0, 0, nil // deleted or reset since names
 		case err != nil:
 			return 0, 0, fmt.Errorf("consumer %s: %w", c, err)
 		default:
@@ -220,9 +219,9 @@ func (m *maintainer) floorOf(ctx context.Context, loc *location, consumer string
 	return info.AckFloor.Stream, info.NumAckPending, err
 }
 
-// littered reports whether a stream without a limit of bytes has so many settled messages
-// that they must go: they take the bytes litter, or its account is crowded. Messages up to
-// the sequence floor are settled.
+// tooMuchSettled reports whether a stream without a limit of bytes has so many settled messages
+// that they must go: they take up maxSettledBytes, or the account is crowded. Messages up to the
+// sequence floor are settled.
 func (m *maintainer) tooMuchSettled(ctx context.Context, stream jetstream.StreamInfo, floor uint64) bool {
 	if stream.Config.MaxBytes > 0 {
 		return false
@@ -234,8 +233,8 @@ func (m *maintainer) tooMuchSettled(ctx context.Context, stream jetstream.Stream
 	return usedOf(m.accountUsage(ctx), stream.Config) > crowded
 }
 
-// usedOf returns the used share of the storage that an account has for streams with the replicas and the kind of
-// storage of c; 0: it has no limit.
+// usedOf returns the used share of the account's storage for streams with the replicas and the
+// storage of c, or 0 if that is unlimited.
 func usedOf(account jetstream.AccountInfo, c jetstream.StreamConfig) float64 {
 	tier, tiered := account.Tiers["R"+strconv.Itoa(c.Replicas)]
 	if !tiered {
@@ -251,8 +250,8 @@ func usedOf(account jetstream.AccountInfo, c jetstream.StreamConfig) float64 {
 	return float64(used) / float64(limit)
 }
 
-// usage returns the use and the limits of the account, at most a second old. It returns
-// none if the server does not tell them.
+// accountUsage returns the use and the limits of the account, at most a second old. If the
+// server does not report them, they are zero.
 func (m *maintainer) accountUsage(ctx context.Context) jetstream.AccountInfo {
 	m.mu.Lock()
 	account, old := m.account, time.Since(m.accountAt) > time.Second

@@ -20,8 +20,8 @@ var (
 	_ backend.Statser = (*Backend)(nil)
 )
 
-// Read implements [backend.Reader]. A message of another program that cannot be decoded
-// has its raw bytes as Payload.
+// Read implements [backend.Reader]. A message of another program that cannot be decoded has its
+// raw bytes as Payload.
 func (b *Backend) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	return run(ctx, b, "read", topic, harmless, func(ctx context.Context) ([]backend.Message, error) {
 		return b.read(ctx, b.locate(topic), from, limit)
@@ -82,7 +82,7 @@ type window struct{ first, last uint64 }
 // Each message costs one request for "the first message of the topic from this sequence on",
 // and one after another would take as many round trips as there are messages. Instead, up to
 // parallel requests go out together, one for each window of the span. A window that has given a
-// message goes on behind it, cut into smaller ones. So a span needs few round trips, wherever
+// message goes on behind it, cut into smaller ones. A span therefore needs few round trips, wherever
 // in it the messages are.
 func (a *api) readSpan(ctx context.Context, loc *location, first, last uint64, parallel int) (found []record, next uint64, err error) {
 	next = last + 1
@@ -169,9 +169,9 @@ func (a *api) resolve(ctx context.Context, loc *location, from backend.Start, st
 	return 0, fmt.Errorf("%w: start %q", backend.ErrRefused, from)
 }
 
-// since returns a sequence from which on all messages of a topic were stored at t or later, and
-// before which all were stored earlier. It reads about 30 messages of a billion, each of
-// which halves the search.
+// firstSince returns the sequence that separates the messages of a topic stored before t from
+// the ones stored at t or later. It is a binary search: about 30 requests in a stream of a
+// billion messages.
 func (a *api) firstSince(ctx context.Context, loc *location, t time.Time, state jetstream.StreamState) (uint64, error) {
 	low, high := state.FirstSeq, state.LastSeq+1
 	if t.After(state.LastTime) {
@@ -233,7 +233,7 @@ func (a *api) readRecords(ctx context.Context, loc *location, questions []any) (
 	return records, nil
 }
 
-// A record is a stored message in the API's form.
+// A record is a stored message as the API returns it.
 type record struct {
 	Subject  string    `json:"subject"`
 	Sequence uint64    `json:"seq"`
@@ -262,8 +262,8 @@ func (r *record) stored() (stream string, sequence uint64, at time.Time) {
 	return r.stream, r.Sequence, r.Time
 }
 
-// readOne asks the leader of a stream for the first message of a topic with the sequence
-// seq or a higher one. The record is never nil.
+// readOne asks the leader of a stream for the first message of a topic with the sequence seq or
+// a higher one. The record is never nil.
 func (a *api) readOne(ctx context.Context, loc *location, seq uint64) (*record, error) {
 	var answer struct {
 		Message record `json:"message"`

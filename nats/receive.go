@@ -19,45 +19,45 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// Pulls are the requests of a source for messages, with their state.
+// A puller sends the pulls of a source, its requests for messages, and keeps their state.
 //
-// A Receive sends pulls one after another. Each pull ends by itself after half a second at
-// most. So no message is on its way between two calls of Receive. No message waits in a
-// buffer, where no call would extend its lease.
+// A Receive sends one pull after another, and each ends by itself after half a second at most.
+// That way no message is on its way between two calls of Receive, and none waits in a buffer, where
+// no call would extend its lease.
 type puller struct {
 	replyInbox
-	loan slab.Loan     // memory of the deliveries that the last Receive returned
+	loan slab.Loan     // memory of the deliveries that the last Receive has lent
 	msgs []*natsgo.Msg // buffer of arrival.msgs
 
-	count  uint64        // number of pulls
-	lost   chan struct{} // closed when the connection of the last Receive was lost
-	unsure bool          // since the last pull, deliveries may have been lost, or forgotten by the server
-	since  time.Time     // when it became unsure
-	missed int           // most messages that failed pulls may have lost
+	count  uint64        // number of pulls so far
+	lost   chan struct{} // closed when the connection of the last Receive is lost
+	unsure bool          // deliveries may have been lost, or forgotten by the server
+	since  time.Time     // when that became so
+	missed int           // how many messages failed pulls may have lost, at most
 
 	batch int           // most messages of one pull
-	bytes int           // most bytes that the consumer lets a pull ask for; 0: any number
+	bytes int           // most bytes that the consumer lets a pull ask for; 0 means any number
 	block time.Duration // longest wait of one pull
 
-	size    int // bytes of the largest recent message, as the server counts them; 0: not known
-	largest int // bytes of the largest message for long, and a margin
+	size    int // bytes of the largest recent message, as the server counts them; 0 means not known
+	largest int // bytes of the largest message for long, plus a margin
 }
 
 const (
 	maxBatch          = 1024                   // most messages of one pull
-	maxPullBytes      = 1 << 20                // most bytes of one pull, if each message is as large as pulls.size
-	assumedSize       = 32 << 10               // size of a message that a pull without a bound expects before the first one
+	maxPullBytes      = 1 << 20                // most bytes of one pull, if each message is as large as puller.size
+	assumedSize       = 32 << 10               // size that a pull without a bound expects of messages before the first one
 	maxPullWait       = 500 * time.Millisecond // longest wait of a pull for new messages
-	leaseShare        = 8                      // a pull waits 1/8 of a lease at most, because its leases count from its beginning
-	sizeMargin        = 16                     // 1/16 more than a message had: pulls.largest shrinks slowly, and a redelivery has longer numbers
-	deliveriesPerSlab = 64                     // most deliveries that share memory, so one that is held keeps all of them
-	pullSlack         = 300 * time.Millisecond // a pull is overdue if it takes so much longer than its wait
-	overdueGrace      = 2 * time.Second        // an overdue pull fails if it takes so much longer again
-	drainDelay        = 40 * time.Millisecond  // time in which messages that are due arrive, before the inbox of a pull is drained
-	drainTimeout      = 900 * time.Millisecond // longest wait for the end of this drain
+	leaseShare        = 8                      // a pull waits for 1/8 of a lease at most, because leases count from its beginning
+	sizeMargin        = 16                     // 1/16 above the size of a message: puller.largest shrinks slowly, and a redelivery has longer numbers
+	deliveriesPerSlab = 64                     // most deliveries that share memory: holding one of them keeps all
+	pullSlack         = 300 * time.Millisecond // a pull that takes this much longer than its wait is overdue
+	overdueGrace      = 2 * time.Second        // an overdue pull fails after this much longer
+	drainDelay        = 40 * time.Millisecond  // how long messages that are due may take to arrive, before a cancelled pull is drained
+	drainTimeout      = 900 * time.Millisecond // longest wait for the end of the drain
 )
 
-// respect makes later pulls keep the limits of the consumer.
+// applyLimits makes later pulls keep the limits of the consumer.
 func (p *puller) applyLimits(limits jetstream.ConsumerConfig) {
 	if limits.MaxRequestBatch > 0 {
 		p.batch = min(p.batch, limits.MaxRequestBatch)
@@ -68,11 +68,13 @@ func (p *puller) applyLimits(limits jetstream.ConsumerConfig) {
 	}
 }
 
-// most returns a pull for at most limit messages of at most left bytes together; a left of
-// zero or less is no bound. The batch is so small that its messages fit, unless one is larger
-// than all for long. If a redelivered message did not fit, the server would deliver it after
-// others. So the first pull with a bound gets one message. alone says that a single message
-// may be larger than left. The limit pullBytes is not sent to the server.
+// request returns a pull for at most limit messages of at most left bytes together; a left of
+// zero or less is no bound. alone says that a single message may be larger than left.
+//
+// The batch is so small that its messages fit, unless one is larger than all that this member
+// has seen for long: a redelivered message that did not fit would be delivered after others. So
+// the first pull with a bound gets one message. The limit maxPullBytes is not sent to the
+// server.
 func (p *puller) request(limit int, left int64, alone bool) pullRequest {
 	req := pullRequest{NoWait: true, Batch: min(limit, p.batch, max(1, maxPullBytes/cmp.Or(p.size, assumedSize)))}
 	switch {
@@ -92,7 +94,7 @@ func (p *puller) request(limit int, left int64, alone bool) pullRequest {
 	return req
 }
 
-// brought updates size and largest after a pull with the given messages.
+// observeSizes updates size and largest after a pull.
 func (p *puller) observeSizes(msgs []*natsgo.Msg) {
 	if len(msgs) > 0 {
 		p.size /= 2
@@ -134,7 +136,7 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []b
 		s.puller.lost = lost
 		s.puller.markUnsure()
 	}
-	if s.puller.unsure { // ask before the server redelivers forgotten messages
+	if s.puller.unsure { // ask before the server can redeliver messages that it has forgotten
 		if err := s.recover(ctx); err != nil {
 			return nil, err
 		}
@@ -154,14 +156,13 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64) (ds []b
 		if !sleep(ctx, s.ended, 50*time.Millisecond) { // the cause may pass
 			return nil, errors.Join(ctx.Err(), s.unusable())
 		}
-		s.failed = true // the next pull does not wait
+		s.failed = true // makes the next pull not wait
 	}
 	return ds, err
 }
 
-// A pull is a request to a consumer for the messages that are due. If no message is due, the
-// consumer waits for the first one, for at most Expires. If NoWait is set without Expires,
-// the consumer does not wait.
+// A pullRequest asks a consumer for the messages that are due. If none is due, the consumer
+// waits for the first one, for at most Expires. With NoWait and no Expires it does not wait.
 type pullRequest struct {
 	Batch    int           `json:"batch"`
 	MaxBytes int           `json:"max_bytes,omitempty"`
@@ -172,9 +173,9 @@ type pullRequest struct {
 // errExceeds means that the next message was larger than the bytes left in a pull.
 var errExceeds = errors.New("the next message does not fit")
 
-// pull fetches messages that are due. Several messages may be redelivered at the same time,
-// and the bus assumes that Receive leaves none that is due. So after a redelivered message,
-// pull continues until no message is due, or until the next one does not fit.
+// pull fetches messages that are due. After a redelivered message it goes on until no message
+// is due or the next one does not fit, because several messages may be redelivered at the same
+// time, and the bus relies on Receive to leave none that is due.
 func (s *source) pull(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {
 	req, left := s.puller.request(limit, maxBytes, true), maxBytes
 	if !s.failed {
@@ -190,7 +191,7 @@ func (s *source) pull(ctx context.Context, limit int, maxBytes int64) (ds []back
 		case errors.Is(err, errExceeds) && len(ds) > 0:
 			return ds, nil
 		case errors.Is(err, errExceeds) && ctx.Err() == nil:
-			req = pullRequest{Batch: 1, NoWait: true} // the message is larger than all bytes, and comes alone
+			req = pullRequest{Batch: 1, NoWait: true} // the message is larger than the whole bound, and comes alone
 			continue
 		}
 		more := len(ds) > 0 && ds[len(ds)-1].Attempt > 1 && len(ds)-had == req.Batch && len(ds) < limit
@@ -201,10 +202,10 @@ func (s *source) pull(ctx context.Context, limit int, maxBytes int64) (ds []back
 	}
 }
 
-// order sends one pull and appends its messages to ds. It waits for the end of the pull
-// even if ctx ends first, because messages that the server has sent have a lease. After an
-// error the next pull uses a new inbox. A message that arrives in the old inbox later is
-// lost, see recovery.
+// pullOnce sends one pull and appends its messages to ds. Even if ctx ends first, it waits for
+// the end of the pull, because the server has leased the messages that it has sent. After an
+// error the next pull uses a new inbox; a message that still arrives in the old one is lost,
+// see source.recover.
 func (s *source) pullOnce(ctx context.Context, ds []backend.Delivery, req pullRequest) ([]backend.Delivery, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -239,29 +240,29 @@ func (s *source) pullOnce(ctx context.Context, ds []backend.Delivery, req pullRe
 		ds = s.deliveries(ds, some, c.leasesFrom)
 	}
 	p.observeSizes(c.msgs)
-	clear(c.msgs) // only the deliveries refer to these messages now
+	clear(c.msgs) // let only the deliveries keep these messages alive
 	p.msgs = c.msgs
 	return ds, err
 }
 
-// An arrival is the state of one pull while its messages arrive.
+// A pullCall is one pull while its messages arrive.
 type pullCall struct {
 	source     *source
-	expected   int // messages of the pull, as far as they have not proved to be fewer
-	bytesLeft  int // bytes of the pull that its messages have not used
+	expected   int // how many messages to expect
+	bytesLeft  int // bytes of the pull that are left
 	reply      string
 	sentAt     time.Time
-	leasesFrom int64 // asked, by the clock of leases
+	leasesFrom int64 // the same by the lease clock: no lease began earlier
 
 	msgs    []*natsgo.Msg
 	exceeds bool        // the next message was larger than left
-	end     *natsgo.Msg // status message that ended the pull; nil if the batch was filled
+	end     *natsgo.Msg // status message that ended the pull; nil if its batch was filled
 }
 
 func (c *pullCall) done() bool { return len(c.msgs) >= c.expected || c.end != nil }
 
-// take handles a message. A status message ends the pull that it names. The server sends no
-// status message if the messages use exactly the bytes of the pull.
+// add handles a message. A status message ends the pull that it names. The server sends none if
+// the messages use up exactly the bytes of the pull.
 func (c *pullCall) add(m *natsgo.Msg) {
 	switch {
 	case m.Reply != "":
@@ -276,9 +277,9 @@ func (c *pullCall) add(m *natsgo.Msg) {
 	}
 }
 
-// full handles the status messages that end a pull with a limit in bytes. It returns false
-// for others. In a cluster such a message may arrive before the last messages of the pull,
-// so it tells how many there are.
+// isFull handles the status messages that end a pull with a limit in bytes, and returns false
+// for others. In a cluster, such a message may overtake the last messages of its pull, so it
+// says how many there are.
 func (c *pullCall) isFull(m *natsgo.Msg) bool {
 	text := m.Header.Get("Description")
 	fits := text == "Batch Completed"
@@ -293,7 +294,7 @@ func (c *pullCall) isFull(m *natsgo.Msg) bool {
 // errSilence means that a pull did not end in time.
 var errSilence = fmt.Errorf("%w: a pull has not ended in time", backend.ErrUnavailable)
 
-// await gathers messages until the pull ends. If none comes for the time pause, it asks the
+// collect gathers messages until the pull ends. If none comes for the time pause, it asks the
 // server why, and waits once more.
 func (c *pullCall) collect(ctx context.Context, pause time.Duration) error {
 	s := c.source
@@ -303,7 +304,7 @@ func (c *pullCall) collect(ctx context.Context, pause time.Duration) error {
 		switch {
 		case m != nil:
 			c.add(m)
-			doubted = false // the line is slow
+			doubted = false // the connection is slow but alive
 		case notSent:
 			return classOf(ctx, failed[0], false)
 		case errors.Is(err, natsgo.ErrPermissionViolation):
@@ -326,9 +327,9 @@ func (c *pullCall) collect(ctx context.Context, pause time.Duration) error {
 	return nil
 }
 
-// withdraw ends a pull whose caller has left. Until the pull is as old as lull, it waits for
-// the end of the pull, and then drains the inbox, so that the server ends the pull. A message that the server sent
-// during the drain is redelivered, as another attempt.
+// cancel ends a pull whose caller has left. It waits for the pull to end by itself until the
+// pull is as old as drainDelay, and then drains the inbox, which makes the server end the pull.
+// A message that the server sends during the drain is redelivered, as another attempt.
 func (c *pullCall) cancel(ctx context.Context) error {
 	ri := &c.source.puller.replyInbox
 	if ri.sender.withdraw(ri.sent) {
@@ -336,7 +337,7 @@ func (c *pullCall) cancel(ctx context.Context) error {
 	}
 	var drained <-chan struct{}
 	pause := drainDelay
-	if len(c.msgs) == 0 { // without messages so far, an older pull has none under way
+	if len(c.msgs) == 0 { // if nothing has arrived yet, nothing is under way for an old pull
 		pause -= time.Since(c.sentAt)
 	}
 	ri.timer.Reset(max(pause, 0))
@@ -358,19 +359,19 @@ func (c *pullCall) cancel(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if drained != nil {
-		return ctx.Err() // with an error, because a drained inbox cannot be used again
+		return ctx.Err() // an error, because a drained inbox cannot be used again
 	}
 	return nil
 }
 
-// errPasses means that a pull failed, and the next one may succeed.
+// errPullRefused means that a pull failed, but the next one may succeed.
 var errPullRefused = fmt.Errorf("%w: a pull was refused", backend.ErrUnavailable)
 
-// meaning returns the error of a pull that a status message has ended, or nil for an
-// ordinary end. asked is the time at which the pull was sent; end is the status message.
+// statusError returns the error of a pull that the status message end has ended, or nil if it
+// ended normally. asked is when the pull was sent.
 func (s *source) statusError(ctx context.Context, asked time.Time, end *natsgo.Msg) error {
 	switch status, text := end.Header.Get("Status"), end.Header.Get("Description"); {
-	case status == "408" && text == "Requests Pending": // pulls of other members are waiting already
+	case status == "408" && text == "Requests Pending": // the pulls of other members are waiting already
 		sleep(ctx, s.ended, 20*time.Millisecond)
 		return nil
 	case status == "404", status == "408": // no messages, or the pull expired

@@ -24,21 +24,26 @@ import (
 // delivery is redelivered after its lease, because it might be one of another member.
 
 const (
-	recoveryTimeout = answerTimeout // longest time for which Receive waits for an answer about lost deliveries
-	maxRecall       = 1 << 16       // most sequences that a member recalls
+	recoveryTimeout = answerTimeout // how long Receive waits for an answer about lost deliveries
+	maxRecall       = 1 << 16       // most sequences that a member recalls at a time
 )
 
-// doubt records that deliveries may have been lost, or forgotten by the server.
+// markUnsure records that deliveries may have been lost, or forgotten by the server.
 func (p *puller) markUnsure() {
 	if !p.unsure {
 		p.unsure, p.since = true, time.Now()
 	}
 }
 
-// run asks the server about the deliveries that may have been lost, or that the server may
-// have forgotten. While the server does not answer a member that is alone, the error is
-// ErrUnavailable, because later messages must not be received before the lost ones. After
-// longHold the member gives notice and receives them. The caller holds source.reading.
+// recover asks the server about the deliveries that may have been lost with a connection, or
+// that the server may have forgotten in a crash. If the member is alone in its group, it
+// recalls lost deliveries: it gives them back without a delay, and the server redelivers them
+// before all others. With other members a lost delivery is redelivered when its lease expires,
+// because it might be one that another member holds.
+//
+// While the server does not answer a member that is alone, the error is ErrUnavailable, because
+// later messages must not be received before the lost ones. After recoveryTimeout the member
+// sends a notice and receives them anyway. The caller holds source.reading.
 func (s *source) recover(ctx context.Context) error {
 	p := &s.puller
 	for {
@@ -63,25 +68,25 @@ func (s *source) recover(ctx context.Context) error {
 			p.unsure, p.missed = false, 0
 			return nil
 		case alone && time.Since(p.since) < recoveryTimeout:
-			return fmt.Errorf("%w: it is not known which messages the connection has lost: %w", backend.ErrUnavailable, err)
+			return fmt.Errorf("%w: it is not known yet which messages were lost with the connection: %w", backend.ErrUnavailable, err)
 		case alone:
-			s.tracker.sawOthers() // no call waits again
-			notify(s.config, fmt.Sprintf("messages may have been lost with a connection, and the server has not told which ones for %v: "+
-				"they are redelivered after their lease, so later events of their keys may be handled before them", recoveryTimeout))
+			s.tracker.sawOthers() // so no other call waits
+			notify(s.config, fmt.Sprintf("messages may have been lost with a connection, and for %v the server has not answered which ones: "+
+				"they are redelivered when their lease expires, so later events of their keys may be handled before them", recoveryTimeout))
 		}
 		return nil
 	}
 }
 
-// recover recalls the lost deliveries of a member that was alone before c was asked for.
-// The member may have lost messages that were new, and messages that were delayed. It
-// recalls a delayed message that is due even if the server has not sent it yet.
+// recallLost recalls the lost deliveries of a member that was alone before the state c was asked
+// for: new messages, and delayed ones. It recalls a delayed message that is due even if the
+// server has not sent it yet.
 func (s *source) recallLost(ctx context.Context, before snapshot, c *jetstream.ConsumerInfo) error {
 	lost, alone := s.tracker.compare(before, c, 0)
 	if !alone {
 		return nil
 	}
-	if lost > uint64(s.puller.missed) { // the pulls of this member were for fewer
+	if lost > uint64(s.puller.missed) { // the lost pulls of this member were for fewer
 		s.tracker.sawOthers()
 		return nil
 	}
@@ -90,7 +95,7 @@ func (s *source) recallLost(ctx context.Context, before snapshot, c *jetstream.C
 		last = max(last, c.Delivered.Stream)
 	}
 	if last-first+1 > maxRecall {
-		notify(s.config, "messages that were lost with a connection are redelivered after their lease, because too many messages of other topics are between them")
+		notify(s.config, "messages that were lost with a connection are redelivered only when their lease expires, because too many messages of other topics lie between them")
 		s.tracker.sawOthers()
 		return nil
 	}
@@ -106,24 +111,24 @@ func (s *source) recallLost(ctx context.Context, before snapshot, c *jetstream.C
 	return nil
 }
 
-// pauseBody takes a message out of the queue of due messages for a second.
+// pauseBody takes a message out of the server's queue of due messages for a second.
 var pauseBody = []byte(`-NAK {"delay":1000000000}`)
 
-// recall makes the server redeliver messages immediately, in the order of their sequences.
-// The server ignores sequences of messages that are not pending. The first queued ones may
-// be in its queue of due messages, in another order, so they are taken out of it first.
-// newest is the number of the newest delivery.
+// recall makes the server redeliver messages immediately, in the order of their sequences; it
+// ignores sequences that are not pending. The first queued of them may be in the server's queue
+// of due messages, in another order, and are taken out of it first. newest is the number of the
+// newest delivery.
 func (s *source) recall(ctx context.Context, sequences []uint64, queued int, newest uint64) (err error) {
 	if len(sequences) == 0 {
 		return nil
 	}
 	subject := s.ackSubjects(newest)
-	words := make([]outgoing, 0, len(sequences)+queued)
+	msgs := make([]outgoing, 0, len(sequences)+queued)
 	for _, sequence := range sequences[:queued] {
-		words = append(words, outgoing{subject: subject(sequence), data: pauseBody})
+		msgs = append(msgs, outgoing{subject: subject(sequence), data: pauseBody})
 	}
 	for _, sequence := range sequences {
-		words = append(words, outgoing{subject: subject(sequence), data: nakBody})
+		msgs = append(msgs, outgoing{subject: subject(sequence), data: nakBody})
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -132,11 +137,11 @@ func (s *source) recall(ctx context.Context, sequences []uint64, queued int, new
 		return err
 	}
 	defer s.backend.requesters.Put(r)
-	for len(words) > 0 && err == nil {
-		n := min(len(words), maxRequests)
+	for len(msgs) > 0 && err == nil {
+		n := min(len(msgs), maxRequests)
 		r.begin(n)
-		copy(r.out, words[:n])
-		r.await(n - 1) // the server handles the words in order
+		copy(r.out, msgs[:n])
+		r.await(n - 1) // the server handles them in order
 		r.exchange(ctx, callOptions{onAnswer: func(_ int, m *natsgo.Msg, failure error) {
 			switch {
 			case failure != nil:
@@ -146,13 +151,13 @@ func (s *source) recall(ctx context.Context, sequences []uint64, queued int, new
 			}
 		}})
 		r.end()
-		words = words[n:]
+		msgs = msgs[n:]
 	}
 	return err
 }
 
-// replies returns a function that makes the reply subject of a delivery. The server checks
-// the number of a reply only against the newest number and its acknowledged ones.
+// ackSubjects returns a function that makes the reply subject of a delivery from its sequence.
+// The server checks the number in it only against the newest number and its acknowledged ones.
 func (s *source) ackSubjects(number uint64) func(sequence uint64) string {
 	s.tracker.mu.Lock()
 	like := s.tracker.reply
@@ -172,8 +177,8 @@ func (s *source) ackSubjects(number uint64) func(sequence uint64) string {
 	}
 }
 
-// clear finds out whether the messages of Delay calls of unknown outcome have come again. If
-// not, and if the member is alone, it recalls them.
+// resolveDelays finds out whether messages have come again whose Delay has an unknown outcome.
+// If they have not, and the member is alone, it recalls them.
 func (s *source) resolveDelays(ctx context.Context) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -185,15 +190,15 @@ func (s *source) resolveDelays(ctx context.Context) error {
 	return s.recover(ctx)
 }
 
-// A tally is the knowledge of a member about the deliveries of its consumer. It finds
-// deliveries that the server has sent to the member, and that never arrived.
+// A tracker follows the deliveries of a consumer as one member sees them. It finds deliveries
+// that the server has sent to the member and that never arrived.
 //
-// The server numbers all deliveries of a consumer. A member that is alone gets every number.
-// So after a lost connection, the numbers between its newest delivery and the newest of the
-// server are lost deliveries. Another member leaves signs: numbers that do not arrive here,
-// waiting pulls, and pending messages that are not held here.
+// The server numbers all deliveries of a consumer, and a member that is alone gets every
+// number. After a lost connection, the numbers between its newest delivery and the server's are
+// therefore lost deliveries. Another member gives itself away: by numbers that do not arrive
+// here, by waiting pulls, and by pending messages that are not held here.
 type tracker struct {
-	held atomic.Int64 // deliveries that have arrived, and are neither settled for certain nor delayed
+	held atomic.Int64 // deliveries that have arrived and are neither certainly settled nor delayed
 
 	mu       sync.Mutex
 	number   uint64                  // number of the newest delivery
@@ -201,23 +206,23 @@ type tracker struct {
 	reply    string                  // reply subject of a delivery; empty before the first
 	delayed  map[uint64]pendingDelay // by sequence: messages that the member has given back
 	lost     map[uint64]bool         // sequences that the member has recalled; some may be of other topics
-	lostLeft int                     // messages of lost that have not come again, at most
-	lastSign time.Time               // time of the last sign of another member; zero if there was none
+	lostLeft int                     // how many of lost have not come again, at most
+	lastSign time.Time               // when there was a sign of another member; zero if never
 }
 
-// A delay is a Delay whose message has not come again.
+// A pendingDelay is a Delay whose message has not come again.
 type pendingDelay struct {
 	token   *token
-	due     int64 // instant at which the message is due at the latest
+	due     int64 // when the message is due, at the latest
 	certain bool  // the server has confirmed the Delay
-	before  int64 // value of receipt.until before the call
+	before  int64 // token.until before the call
 }
 
-// calm is the time without signs after which a member is alone. Maintain looks for signs
-// every 5 seconds at least.
+// aloneAfter is how long there must be no sign of another member before a member counts as
+// alone. Maintain looks for signs at least every 5 seconds.
 const aloneAfter = 15 * time.Second
 
-// Values of receipt.until that are not the end of a lease. Another negative value -x means
+// Values of token.until that are not the end of a lease. Any other negative value -x means
 // that the outcome of a Delay is unknown, and that no other member gets the message before
 // the instant x.
 const (
@@ -225,14 +230,14 @@ const (
 	untilGivenBack = math.MinInt64 // a Delay of unknown outcome was done
 )
 
-// A count is the state of a tally at a moment.
+// A snapshot is the state of a tracker at a moment.
 type snapshot struct {
 	number, stream uint64
-	pending        int // most messages that the member may have made pending
+	pending        int // how many messages may be pending because of this member, at most
 	alone          bool
 }
 
-// begin records the state of the consumer to which the member attaches.
+// init records the state of the consumer to which the member attaches.
 func (t *tracker) init(c *jetstream.ConsumerInfo) {
 	t.number, t.stream = c.Delivered.Consumer, c.Delivered.Stream
 	t.delayed, t.lost = map[uint64]pendingDelay{}, map[uint64]bool{}
@@ -241,7 +246,7 @@ func (t *tracker) init(c *jetstream.ConsumerInfo) {
 	}
 }
 
-// now returns the present count.
+// snapshot returns the current state.
 func (t *tracker) snapshot() snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -251,7 +256,7 @@ func (t *tracker) snapshot() snapshot {
 	}
 }
 
-// meet records a sign of another member.
+// sawOthers records a sign of another member.
 func (t *tracker) sawOthers() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -270,7 +275,7 @@ func (t *tracker) arrived(m deliveryMeta, reply string) {
 	}
 	switch {
 	case t.lostLeft == 0:
-	case m.delivered == 1: // recalled messages come before new ones
+	case m.delivered == 1: // recalled messages would have come before new ones
 		t.lostLeft = 0
 		clear(t.lost)
 	case t.lost[m.sequence]:
@@ -286,15 +291,15 @@ func (d pendingDelay) done() {
 	}
 }
 
-// reach makes the newest delivery of the server the newest of the tally.
+// catchUp makes the server's newest delivery the newest of the tracker.
 func (t *tracker) catchUp(c *jetstream.ConsumerInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.number, t.stream = c.Delivered.Consumer, c.Delivered.Stream
 }
 
-// judge returns the number of deliveries between before and c. It notes whether there are
-// signs of another member. pulls is the most pulls of this member that may wait.
+// compare returns how many deliveries c has more than before, and records signs of another
+// member. pulls is the most pulls of this member that may be waiting.
 func (t *tracker) compare(before snapshot, c *jetstream.ConsumerInfo, pulls int) (newer uint64, alone bool) {
 	if c.Delivered.Consumer > before.number {
 		newer = c.Delivered.Consumer - before.number
@@ -306,7 +311,7 @@ func (t *tracker) compare(before snapshot, c *jetstream.ConsumerInfo, pulls int)
 	return newer, alone
 }
 
-// wiped records that the consumer was deleted.
+// reset forgets everything, because the consumer was deleted.
 func (t *tracker) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -316,8 +321,8 @@ func (t *tracker) reset() {
 	t.lostLeft = 0
 }
 
-// overdue returns the sequences of messages that are due but have not come again. It returns
-// none if the Delay of each of them has a certain outcome, unless always is set.
+// overdue returns the sequences of messages that are due but have not come again. Unless always
+// is set, it returns none if every Delay of them has a certain outcome.
 func (t *tracker) overdue(always bool) (sequences []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -338,8 +343,8 @@ func (t *tracker) overdue(always bool) (sequences []uint64) {
 	return slices.Compact(sequences)
 }
 
-// recalled records that the server will redeliver messages before all others: the overdue
-// ones, and the lost ones with sequences from first to last.
+// recalled records that the server will redeliver messages before all others: the overdue ones,
+// and the lost ones with sequences from first to last.
 func (t *tracker) recalled(overdue []uint64, lost int, first, last uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -356,7 +361,7 @@ func (t *tracker) recalled(overdue []uint64, lost int, first, last uint64) {
 	t.lostLeft = min(t.lostLeft+lost, len(t.lost))
 }
 
-// settle records that a delivery was acknowledged for certain, or that its lease is lost.
+// settled records that a delivery was certainly acknowledged, or that its lease is lost.
 func (t *tracker) settled(tok *token) {
 	switch was := tok.until.Swap(untilSettled); {
 	case was == untilSettled, was == untilGivenBack, was < 0 && t.dropDelay(tok):
@@ -365,7 +370,7 @@ func (t *tracker) settled(tok *token) {
 	}
 }
 
-// forget removes the delay of r, and reports whether there was one.
+// dropDelay removes the delay of a delivery, and reports whether there was one.
 func (t *tracker) dropDelay(tok *token) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -377,8 +382,8 @@ func (t *tracker) dropDelay(tok *token) bool {
 	return mine
 }
 
-// delay records a Delay before it is sent, because its message may come again before the
-// answer. No other member gets the message before the instant first.
+// startDelay records a Delay before it is sent, because its message may come again before the
+// answer does. No other member gets the message before the instant first.
 func (t *tracker) startDelay(tok *token, first int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -394,21 +399,21 @@ func (t *tracker) startDelay(tok *token, first int64) {
 	tok.until.Store(-max(1, min(was, first)))
 }
 
-// delayed records the end of a Delay. If the server knows of it, the message is due at the
-// instant due. A Delay that was certainly not sent is forgotten.
+// endDelay records the outcome of a Delay. If the server has received it, the message is due at
+// the instant due. A Delay that was certainly not sent is dropped.
 func (t *tracker) endDelay(tok *token, due int64, o outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m, _ := parseReply(tok.reply)
 	d := t.delayed[m.sequence]
-	waits := d.token == tok // it has not come again
+	waits := d.token == tok // the message has not come again
 	switch {
 	case waits && o == outcomeFailed && d.before > 0:
 		delete(t.delayed, m.sequence)
 		t.held.Add(1)
 		tok.until.Store(d.before)
 		return
-	case waits && o == outcomeFailed: // an earlier call had no certain outcome
+	case waits && o == outcomeFailed: // an earlier call had an uncertain outcome
 		tok.until.Store(d.before)
 		o = outcomeUncertain
 	}
@@ -421,17 +426,16 @@ func (t *tracker) endDelay(tok *token, due int64, o outcome) {
 	}
 }
 
-// A server that crashed may have forgotten its last deliveries. It does not answer
-// acknowledgements of them, and redelivers their messages as if they were new. So after an
-// error that may come from a crash, the member asks the server for the sequence of its last
-// delivery.
+// A generation is the deliveries between two questions to the server about what it remembers.
 //
-// An era is the time between two of these questions. The answer is about the deliveries of
-// the era that ends with the question, and of all eras before. It says nothing about
-// deliveries after the question.
+// A server that crashed may have forgotten its last deliveries. It does not answer
+// acknowledgements of them, and redelivers their messages as if they were new. After an
+// error that may come from a crash, the member therefore asks for the sequence of the server's last
+// delivery. The answer is about the deliveries of the generation that the question ends, and of
+// all before; it says nothing about later ones.
 type generation struct {
 	remembered atomic.Uint64              // the server remembers deliveries up to this sequence
-	next       atomic.Pointer[generation] // nil in the present era
+	next       atomic.Pointer[generation] // nil in the current generation
 }
 
 func newGeneration() *generation {
@@ -440,8 +444,7 @@ func newGeneration() *generation {
 	return e
 }
 
-// forgot returns true if the server is known to have forgotten the delivery of the era e with
-// this sequence.
+// forgot reports whether the server is known to have forgotten a delivery of this generation.
 func (e *generation) forgot(sequence uint64) bool {
 	for ; e != nil; e = e.next.Load() {
 		if sequence > e.remembered.Load() {
@@ -451,7 +454,7 @@ func (e *generation) forgot(sequence uint64) bool {
 	return false
 }
 
-// endEra begins a new era, and returns the one before.
+// nextGeneration starts a generation, and returns the one before.
 func (s *source) nextGeneration() *generation {
 	fresh := newGeneration()
 	past := s.generation.Swap(fresh)
@@ -459,19 +462,19 @@ func (s *source) nextGeneration() *generation {
 	return past
 }
 
-// wiped records that the consumer was deleted, and all its deliveries with it.
+// consumerDeleted records that the consumer was deleted, and all its deliveries with it.
 func (s *source) consumerDeleted() {
 	s.nextGeneration().remembered.Store(0)
 	s.tracker.reset()
 	s.settledByOperators.reset()
 }
 
-// recollect asks the server about the consumer, and notes which deliveries the server has
-// forgotten. If the server does not answer, recollect notes no delivery as forgotten.
+// checkForgotten asks the server about the consumer and records which deliveries the server has
+// forgotten. Without an answer, none counts as forgotten.
 func (s *source) checkForgotten(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
 	past := s.nextGeneration()
 	info, err = s.info(ctx)
-	if err == nil && info.Delivered.Stream > 0 { // 0 is no answer: the server is starting
+	if err == nil && info.Delivered.Stream > 0 { // 0 is no answer: the server is still starting
 		past.remembered.Store(info.Delivered.Stream)
 	}
 	return info, err

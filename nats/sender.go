@@ -14,18 +14,18 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A sender passes the messages of all calls to the client library. The functions of the
-// library take no context, and may block while it dials or writes. So only the goroutine of
-// the sender calls them, and a caller can leave when its context is done.
+// A sender passes the messages of all calls to the client library. The library's functions
+// take no context and may block while they dial or write. Only the sender's goroutine calls
+// them, so that a caller can leave as soon as its context is done.
 type sender struct {
 	conn   *natsgo.Conn
-	status chan natsgo.Status // gets a status when the connection is lost
-	wake   chan struct{}      // gets an element when a sending was queued, and at close
+	status chan natsgo.Status // gets an element when the connection is lost
+	wake   chan struct{}      // gets an element when a request was queued, and at close
 	ended  chan struct{}      // closed when the goroutine has ended
 
 	mu     sync.Mutex
 	queue  []*sendRequest
-	lost   chan struct{} // closed at the next loss of the connection; only the goroutine replaces it, and Close after it
+	lost   chan struct{} // closed when the connection is lost; replaced only by the goroutine, and after its end by Close
 	closed bool
 
 	// Memory for one message after another. Only the goroutine uses it.
@@ -33,22 +33,22 @@ type sender struct {
 	values  []string
 }
 
-// A sending is a part of a call for the goroutine of the sender. After send, the caller
-// uses only the channels.
+// A sendRequest is one call's messages on their way to the sender's goroutine. After send, the
+// caller may use only the channels.
 type sendRequest struct {
 	inbox *inbox        // receives the answers; nil if there are none
-	out   []outgoing    // messages to send, in this order
-	lost  chan struct{} // closed when the connection is lost: no answer comes, and nothing more is sent
+	out   []outgoing    // in this order
+	lost  chan struct{} // closed when the connection is lost: no answer comes, and no more is sent
 	do    func()        // if set, the goroutine calls it, and sends nothing
 
 	failed  chan backend.BatchError // gets the errors of messages that were certainly not sent
 	refused chan error              // gets a permission violation that the server reported after sending
 
-	before error       // last error of the connection before this sending
-	begun  atomic.Bool // the goroutine sends it; changed under sender.mu
+	before error       // last error of the connection before this request
+	begun  atomic.Bool // the goroutine is sending it; changed under sender.mu
 }
 
-// An outgoing is a message to send. It has no memory that its caller may change. An
+// An outgoing is a message to send. None of its memory may change until it is sent. An
 // outgoing without a subject is not sent.
 type outgoing struct {
 	subject, reply string
@@ -66,22 +66,22 @@ func newSender(conn *natsgo.Conn) *sender {
 	return s
 }
 
-// connection returns a channel that is closed when the present connection is lost.
+// connection returns a channel that is closed when the current connection is lost.
 func (s *sender) connection() chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.lost
 }
 
-// send queues messages without waiting. They are sent only while lost is the present
-// connection. The inbox receives the answers.
+// send queues messages and returns at once. They are sent only while lost is still the
+// channel of the current connection. The inbox receives the answers.
 func (s *sender) send(in *inbox, out []outgoing, lost chan struct{}) *sendRequest {
 	req := &sendRequest{inbox: in, out: out, lost: lost, failed: make(chan backend.BatchError, 1), refused: make(chan error, 1)}
 	s.enqueue(req)
 	return req
 }
 
-// later queues a function for the goroutine without waiting.
+// do queues a function for the goroutine and returns at once.
 func (s *sender) do(do func()) { s.enqueue(&sendRequest{do: do}) }
 
 func (s *sender) enqueue(req *sendRequest) {
@@ -92,14 +92,14 @@ func (s *sender) enqueue(req *sendRequest) {
 		s.queue = append(s.queue, req)
 		s.signal()
 	case req.do != nil:
-		go func() { <-s.ended; req.do() }() // the connection may be lent, and outlive s
+		go func() { <-s.ended; req.do() }() // the connection may be the caller's and outlive s
 	default:
 		req.fail(backend.ErrClosed)
 	}
 }
 
-// leave tells the sender that the caller of c no longer waits. It returns true if no
-// message of c was or will be sent.
+// withdraw is for a caller that no longer waits. It returns true if no message of req was or
+// will be sent.
 func (s *sender) withdraw(req *sendRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *sender) signal() {
 	}
 }
 
-// close handles the whole queue, then ends the goroutine and waits for its end.
+// close handles the rest of the queue, and returns when the goroutine has ended.
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -130,7 +130,7 @@ func (s *sender) run() {
 	defer close(s.ended)
 	defer s.conn.RemoveStatusListener(s.status)
 	for {
-		connected := s.conn.IsConnected() // may block; no sending is begun yet, so its caller can leave
+		connected := s.conn.IsConnected() // may block; no request has begun yet, so its caller can leave
 		switch req, over := s.next(connected); {
 		case req != nil:
 			s.handle(req)
@@ -146,8 +146,8 @@ func (s *sender) run() {
 	}
 }
 
-// next takes the first element of the queue, if there is one, and begins it if it can be sent.
-// over means that there will be none.
+// next takes the first request of the queue, if there is one, and marks it as begun if it can
+// be sent. over means that there will never be another one.
 func (s *sender) next(connected bool) (req *sendRequest, over bool) {
 	for len(s.status) > 0 {
 		<-s.status
@@ -165,7 +165,7 @@ func (s *sender) next(connected bool) (req *sendRequest, over bool) {
 	return req, false
 }
 
-// lose tells all callers that the connection is lost.
+// connectionLost tells all callers that the connection is lost.
 func (s *sender) connectionLost() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,8 +196,8 @@ func (s *sender) handle(req *sendRequest) {
 	}
 }
 
-// fail tells the caller that no message of c was sent. An outgoing without a subject is no
-// message: it may stand for an earlier one, which has its own result.
+// fail reports that no message of the request was sent. It leaves out elements without a
+// subject: they stand for earlier messages, which have results of their own.
 func (req *sendRequest) fail(err error) {
 	failed := make(backend.BatchError, len(req.out))
 	for i := range req.out {
@@ -208,9 +208,8 @@ func (req *sendRequest) fail(err error) {
 	req.failed <- failed
 }
 
-// publish sends a message. After a loss of the connection it sends none, because the library
-// may have a new connection by now. The messages sent before may be lost with the old one,
-// and the broker would store this one without them.
+// publish sends a message, unless the connection was lost. By then the library may have a new
+// one: the broker would store this message, while the ones sent before it may be lost.
 func (s *sender) publish(o *outgoing) error {
 	switch {
 	case o.subject == "":
@@ -232,18 +231,18 @@ func (s *sender) publish(o *outgoing) error {
 	}
 	s.message.Subject, s.message.Reply, s.message.Data = o.subject, o.reply, o.data
 	err := s.conn.PublishMsg(&s.message)
-	clear(s.message.Header) // keep no text of the caller; o may have other content by now
+	clear(s.message.Header) // keep no memory of the caller
 	clear(s.values[:n])
 	s.message = natsgo.Msg{Header: s.message.Header}
 	return err
 }
 
-// doubt looks for a permission violation that the server reported after c was sent, and
-// sends it to c.refused.
+// checkViolation looks for a permission violation that the server has reported since req was
+// sent, and passes it to req.refused.
 func (s *sender) checkViolation(req *sendRequest) {
 	s.do(func() {
 		err := s.conn.LastError()
-		if err == req.before || !errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // identity: a new violation may have the same text
+		if err == req.before || !errors.Is(err, natsgo.ErrPermissionViolation) { //nolint:errorlint // identity: a new violation may read the same
 			return
 		}
 		select {
@@ -253,17 +252,17 @@ func (s *sender) checkViolation(req *sendRequest) {
 	})
 }
 
-// A line sends the messages of one call at a time through the sender, and receives their
-// answers in an inbox. After an error its next call uses a new inbox, because late answers
-// may arrive in the old one.
+// A replyInbox sends the messages of one call at a time through the sender and receives their
+// answers. After an error, the next call gets a new inbox, because late answers may still
+// arrive in the old one.
 type replyInbox struct {
 	sender *sender
-	size   int // most messages in the inbox; the library drops further ones
+	size   int // capacity of the inbox; the library drops messages beyond it
 	timer  *time.Timer
-	ended  <-chan struct{} // closed when the owner of the line is closed; nil if it waits for no such end
+	ended  <-chan struct{} // closed when the owner is closed; nil if nobody closes it
 
 	inbox *inbox       // nil before the first call, and after hangUp
-	sent  *sendRequest // the messages of the present call
+	sent  *sendRequest // the messages of the current call
 }
 
 // An inbox is a subscription to all subjects that begin with its prefix.
@@ -271,26 +270,26 @@ type inbox struct {
 	prefix string
 	msgs   chan *natsgo.Msg
 
-	sub *natsgo.Subscription // only the sender's goroutine uses it; nil before the first sending
+	sub *natsgo.Subscription // only the sender's goroutine uses it; nil before the first request
 }
 
 func newReplyInbox(s *sender, room int, ended <-chan struct{}) replyInbox {
 	return replyInbox{sender: s, size: room, ended: ended, timer: time.NewTimer(time.Hour)}
 }
 
-// open makes an inbox, unless there is one.
+// ensureInbox makes an inbox, unless there is one.
 func (ri *replyInbox) ensureInbox() {
 	if ri.inbox == nil {
 		ri.inbox = &inbox{prefix: ri.sender.conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, ri.size)}
 	}
 }
 
-// wait returns the next message for the inbox, or nil if none comes for the time pause. The
-// error is a [backend.BatchError] if some messages were not sent, a permission violation,
-// or the reason for which no message comes.
+// wait returns the next message in the inbox, or nil if none arrives within pause. The error
+// is a [backend.BatchError] if some messages were not sent, a permission violation, or the
+// reason why no message will arrive.
 func (ri *replyInbox) wait(ctx context.Context, pause time.Duration) (*natsgo.Msg, error) {
 	select {
-	case m := <-ri.inbox.msgs: // tried first without a timer, because messages often come together
+	case m := <-ri.inbox.msgs: // first without the timer, because messages often arrive together
 		return m, nil
 	default:
 	}
@@ -314,7 +313,7 @@ func (ri *replyInbox) wait(ctx context.Context, pause time.Duration) (*natsgo.Ms
 	}
 }
 
-// hangUp ends the inbox.
+// closeInbox gives up the inbox.
 func (ri *replyInbox) closeInbox() {
 	if in := ri.inbox; in != nil {
 		ri.inbox = nil
@@ -326,9 +325,9 @@ func (ri *replyInbox) closeInbox() {
 	}
 }
 
-// drain ends the subscription without losing messages. The result gets an element when all
-// messages sent to the inbox have arrived. In a cluster drain does nothing, because another
-// server may still send.
+// drain ends the subscription without losing messages. The returned channel gets an element
+// once all messages sent to the inbox have arrived. In a cluster drain does nothing, because
+// another server may still be sending.
 func (ri *replyInbox) drain() <-chan struct{} {
 	in, conn, drained := ri.inbox, ri.sender.conn, make(chan struct{}, 1)
 	ri.sender.do(func() {
@@ -345,7 +344,7 @@ func (ri *replyInbox) drain() <-chan struct{} {
 	return drained
 }
 
-// subscribe begins the subscription, unless it has begun.
+// subscribe starts the subscription, unless it has started.
 func (in *inbox) subscribe(conn *natsgo.Conn) (err error) {
 	if in != nil && in.sub == nil {
 		in.sub, err = conn.ChanSubscribe(in.prefix+"*", in.msgs)
@@ -353,11 +352,11 @@ func (in *inbox) subscribe(conn *natsgo.Conn) (err error) {
 	return err
 }
 
-// concerns reports whether a violation names a subject.
+// concerns reports whether a permission violation names the subject.
 func concerns(violation error, subject string) bool {
 	return violation != nil && strings.Contains(violation.Error(), `"`+subject+`"`)
 }
 
-// isUnserved reports whether an answer says that no server listens on the subject of the
+// isUnserved reports whether an answer means that nobody listens on the subject of the
 // request.
 func isUnserved(m *natsgo.Msg) bool { return len(m.Data) == 0 && m.Header.Get("Status") == "503" }

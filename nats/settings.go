@@ -28,7 +28,7 @@ const (
 	bytesKey    = "eventbus.max_bytes"    // a number
 )
 
-// key returns the name of a setting of a topic in the metadata of the stream.
+// settingKey returns the metadata key of a topic's setting.
 func (loc *location) settingKey(setting string) string {
 	if loc.shared() {
 		return setting + "." + loc.topic
@@ -36,8 +36,8 @@ func (loc *location) settingKey(setting string) string {
 	return setting
 }
 
-// settingsOf reads the settings of a topic from its stream. declared means that there are
-// some.
+// settingsOf reads the settings of a topic from its stream. declared is false if the topic has
+// none.
 func settingsOf(loc *location, c jetstream.StreamConfig) (s backend.TopicSettings, declared bool, err error) {
 	for setting, read := range map[string]func(text string) error{
 		keepKey:     func(text string) (err error) { s.Keep, err = time.ParseDuration(text); return err },
@@ -56,8 +56,7 @@ func settingsOf(loc *location, c jetstream.StreamConfig) (s backend.TopicSetting
 	return s, declared, nil
 }
 
-// set replaces the settings of a topic in the metadata of its stream. It returns the metadata,
-// which are new.
+// withSettings returns a copy of a stream's metadata in which s are the settings of the topic.
 func (loc *location) withSettings(metadata map[string]string, s backend.TopicSettings) map[string]string {
 	metadata = maps.Clone(metadata)
 	if metadata == nil {
@@ -75,8 +74,7 @@ func (loc *location) withSettings(metadata map[string]string, s backend.TopicSet
 	return metadata
 }
 
-// topicOfSetting returns the topic of which a key in the metadata of a shared stream has a
-// setting.
+// topicOfSetting returns the topic of a setting in the metadata of a shared stream.
 func topicOfSetting(key string) (topic string, ok bool) {
 	for _, setting := range []string{keepKey, messagesKey, bytesKey} {
 		if topic, ok = strings.CutPrefix(key, setting+"."); ok {
@@ -86,14 +84,14 @@ func topicOfSetting(key string) (topic string, ok bool) {
 	return "", false
 }
 
-// Declare implements [backend.Declarer]. To learn whether the client may publish, it sends a
+// Declare implements [backend.Declarer]. To find out whether the client may publish, it sends a
 // message that is never stored.
 func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declaration) (backend.TopicSettings, error) {
 	if err := b.Limits().Settings.Check(d.Settings); err != nil {
 		return backend.TopicSettings{}, failure(b.closed.Load(), "declare", topic, err)
 	}
 	return run(ctx, b, "declare", topic, effective, func(ctx context.Context) (backend.TopicSettings, error) {
-		b.forget(topic) // the stream may be deleted
+		b.forget(topic) // the stream may have been deleted
 		loc := b.locate(topic)
 		s, err := b.declare(ctx, loc, d)
 		if err == nil {
@@ -103,8 +101,8 @@ func (b *Backend) Declare(ctx context.Context, topic string, d backend.Declarati
 	})
 }
 
-// declare creates the stream of a topic with the settings of d, or stores these settings if
-// the stream has none. It returns the settings in force.
+// declare creates the stream of a topic with the settings of d, or stores them in a stream
+// that has none. It returns the settings in force.
 func (b *Backend) declare(ctx context.Context, loc *location, d backend.Declaration) (has backend.TopicSettings, err error) {
 	want := b.newStreamConfig(loc)
 	want.MaxMsgs, want.MaxBytes = cmp.Or(d.Settings.MaxMessages, want.MaxMsgs), cmp.Or(d.Settings.MaxBytes, want.MaxBytes)
@@ -117,7 +115,7 @@ func (b *Backend) declare(ctx context.Context, loc *location, d backend.Declarat
 		b.remember(loc, info.Config)
 		declared := false
 		if has, declared, err = settingsOf(loc, info.Config); err != nil && d.Replace {
-			return false, nil // Replace also replaces settings that cannot be read
+			return false, nil // Replace overwrites even settings that cannot be read
 		}
 		return has == d.Settings || !d.Replace && (declared || d.Settings == backend.TopicSettings{}), err
 	}
@@ -136,15 +134,16 @@ func (b *Backend) declare(ctx context.Context, loc *location, d backend.Declarat
 			}
 		})
 	})
-	b.forget(loc.topic) // the stream may have other bounds
+	b.forget(loc.topic) // the bounds may have changed
 	return has, err
 }
 
-// alone calls f while no other process is in its alone for the same stream. The lock is a
-// consumer, because only one process can create it. If the process dies, the server deletes it.
+// withLock calls f while no other process is in withLock for the same stream. The lock is a
+// consumer, because only one process can create it, and the server deletes it if the process
+// dies. An update of a stream has no condition that could serve instead.
 func (a *api) withLock(ctx context.Context, loc *location, f func() error) error {
 	lock := jetstream.ConsumerConfig{
-		Durable: lockName, Description: rand.Text(), AckPolicy: jetstream.AckExplicitPolicy, // other text, so another consumer
+		Durable: lockName, Description: rand.Text(), AckPolicy: jetstream.AckExplicitPolicy, // makes the consumer differ from any other process's
 		InactiveThreshold: lockTimeout, Replicas: 1, MemoryStorage: true,
 	}
 	for {
@@ -169,16 +168,15 @@ const (
 	lockTimeout = 5 * time.Second
 )
 
-// changed are the settings of a stream that changeStream may change.
+// mutableConfig are the settings of a stream that updateStream can change.
 type mutableConfig struct {
 	Metadata map[string]string `json:"metadata"`
 	MaxMsgs  int64             `json:"max_msgs"`
 	MaxBytes int64             `json:"max_bytes"`
 }
 
-// changeStream reads the settings of a stream, and sends all of them back with a change,
-// because an update replaces all settings. It also sends settings that this program does not
-// know.
+// updateStream changes some settings of a stream. An update replaces all settings, so it reads
+// them first and sends them back, including those that this program does not know.
 func (a *api) updateStream(ctx context.Context, loc *location, change func(c *mutableConfig)) error {
 	var info struct {
 		Config json.RawMessage `json:"config"`
@@ -194,7 +192,7 @@ func (a *api) updateStream(ctx context.Context, loc *location, change func(c *mu
 	change(&c)
 	text, err := json.Marshal(c)
 	if err == nil {
-		err = json.Unmarshal(text, &all) // replaces the changed ones
+		err = json.Unmarshal(text, &all) // overwrites the changed ones
 	}
 	if err != nil {
 		return err
@@ -202,7 +200,7 @@ func (a *api) updateStream(ctx context.Context, loc *location, change func(c *mu
 	return a.ask(ctx, "STREAM.UPDATE."+loc.stream, all, nil)
 }
 
-// unset removes the settings of a deleted topic from its shared stream.
+// removeSettings removes the settings of a deleted topic from the shared stream.
 func (a *api) removeSettings(ctx context.Context, loc *location) error {
 	var info jetstream.StreamInfo
 	err := a.ask(ctx, "STREAM.INFO."+loc.stream, nil, &info)

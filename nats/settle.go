@@ -20,20 +20,20 @@ var (
 	progressBody = []byte("+WPI")
 )
 
-// A settling is a kind of call: Ack, Delay or Extend.
+// A settleCall describes a kind of call: Ack, Delay or Extend.
 type settleCall struct {
 	op        string
-	confirmed bool // the server answers every word; if not set, only the last one
-	fenced    bool // a word is not sent unless the lease is certainly held
+	confirmed bool // the server answers every message, not only the last one
+	fenced    bool // send nothing unless the lease is certainly held
 
-	// before is called for each word that will be sent, unless it is nil.
+	// before, unless it is nil, is called for each message that will be sent.
 	before func(tok *token, msg ackMessage)
 
-	// said is called for each word that was to be sent.
+	// after is called for each message that was to be sent.
 	after func(tok *token, msg ackMessage, o outcome)
 }
 
-// An outcome says whether the server has received a word.
+// An outcome says whether the server has received an acknowledgement message.
 type outcome int
 
 const (
@@ -42,39 +42,39 @@ const (
 	outcomeDone
 )
 
-// A told is a word to the server about a delivery.
+// An ackMessage tells the server what becomes of a delivery.
 type ackMessage struct {
 	delivery *backend.Delivery
 	body     []byte        // +ACK, -NAK, or +WPI (in progress)
-	delay    time.Duration // of a NAK: time until the message is due
+	delay    time.Duration // of a NAK: how long until the message is due
 }
 
-// same returns the same word about each delivery.
-func sameBody(word []byte, ds []*backend.Delivery) []ackMessage {
+// sameBody returns the same message about each delivery.
+func sameBody(body []byte, ds []*backend.Delivery) []ackMessage {
 	all := make([]ackMessage, len(ds))
 	for i, d := range ds {
-		all[i] = ackMessage{delivery: d, body: word}
+		all[i] = ackMessage{delivery: d, body: body}
 	}
 	return all
 }
 
-// Ack implements [backend.Source]. It sends an acknowledgement of each delivery and waits
-// for the answer to the last one. With Config.ConfirmAcks it waits for every answer. The
-// server accepts an acknowledgement even after the lease has expired.
+// Ack implements [backend.Source]. It sends an acknowledgement of each delivery and waits for
+// the answer to the last one, or with Config.ConfirmAcks for every answer. The server accepts
+// an acknowledgement even after the lease has expired.
 func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.settle(ctx, sameBody(ackBody, ds), settleCall{op: "ack", confirmed: s.config.ConfirmAcks, after: func(tok *token, _ ackMessage, o outcome) {
 		switch o {
 		case outcomeDone:
 			tok.source.tracker.settled(tok)
 		case outcomeUncertain:
-			tok.ackUncertain.Store(true) // the lease goes on, because the message may still be pending
+			tok.ackUncertain.Store(true) // the lease goes on: the message may still be pending
 		}
 	}})
 }
 
-// Delay implements [backend.Delayer]. If the outcome of a Delay is unknown, it may be
-// repeated. A repetition succeeds if it is sent before the message may be due, or if the
-// message has come again, or if the member is alone and has recalled the message.
+// Delay implements [backend.Delayer]. If its outcome is unknown, you may repeat it: a repetition
+// succeeds if it is sent before the message may be due, if the message has come again, or if
+// the member is alone in its group and has recalled the message.
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	called := time.Now()
 	for i := range ds {
@@ -84,7 +84,7 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 			}
 		}
 	}
-	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // a NAK without a delay does not set the timer
+	if slices.ContainsFunc(ds, func(d backend.Delayed) bool { return d.For > 0 }) { // a NAK without a delay does not set the server's timer
 		sleep(ctx, s.ended, s.backend.delayLimiter.reserve(s.config.Topic, s.config.Group))
 	}
 	waited := time.Since(called)
@@ -145,14 +145,15 @@ func (s *source) settle(ctx context.Context, all []ackMessage, c settleCall) err
 	return backend.AsBatchError(errs)
 }
 
-// tell sends words and returns the error of each. The server handles words in order, so the
-// answer to the last word is also the result of earlier words without an answer.
+// sendAcks sends acknowledgement messages and returns the error of each. The server handles
+// them in order, so the answer to the last one is also the result of earlier ones without an
+// answer.
 func (s *source) sendAcks(ctx context.Context, r *requester, all []ackMessage, c settleCall) []error {
 	errs, tokens := make([]error, len(all)), make([]*token, len(all))
 	r.begin(len(all))
 	defer r.end()
 	r.mem.Expect(0, 0, len(all)*r.replyLen())
-	final := -1 // the last word
+	final := -1 // the last message
 	for i, msg := range all {
 		if tokens[i], errs[i] = s.sendable(c, msg.delivery); errs[i] != nil {
 			tokens[i] = nil
@@ -169,7 +170,7 @@ func (s *source) sendAcks(ctx context.Context, r *requester, all []ackMessage, c
 	if final >= 0 && !c.confirmed {
 		r.await(final)
 	}
-	var last, fate error // the newest result, and why nobody serves the consumer
+	var last, fate error // the newest result; why nobody serves the consumer
 	r.exchange(ctx, callOptions{
 		onAnswer: func(i int, m *natsgo.Msg, err error) {
 			if m != nil && isUnserved(m) {
@@ -180,7 +181,7 @@ func (s *source) sendAcks(ctx context.Context, r *requester, all []ackMessage, c
 			}
 			last = classOf(ctx, err, true)
 			if errs[i] = last; m == nil && errors.Is(err, backend.ErrUnavailable) {
-				last = classOf(ctx, errConnectionLost, true) // earlier words may have been sent
+				last = classOf(ctx, errConnectionLost, true) // earlier messages may have been sent
 			}
 		},
 		onSilence: func() { s.checkUnanswered(ctx, r, tokens, errs, c) },
@@ -202,7 +203,7 @@ func (s *source) sendAcks(ctx context.Context, r *requester, all []ackMessage, c
 	return errs
 }
 
-// tell records the result of a word that was to be sent.
+// record records the result of a message that was to be sent.
 func (c *settleCall) record(tok *token, msg ackMessage, err error) {
 	switch {
 	case err == nil:
@@ -217,10 +218,10 @@ func (c *settleCall) record(tok *token, msg ackMessage, err error) {
 	}
 }
 
-// errReturned means that a Delay need not be sent, because an earlier one was done.
-var errGivenBack = errors.New("the message was given back before")
+// errGivenBack means that a Delay need not be sent, because an earlier one was done.
+var errGivenBack = errors.New("the message has been given back already")
 
-// receipt returns the receipt of a delivery. After an error the word must not be sent.
+// sendable returns the token of a delivery. After an error the message must not be sent.
 func (s *source) sendable(c settleCall, d *backend.Delivery) (*token, error) {
 	tok, ok := d.Token.(*token)
 	if !ok || tok.source.loc.topic != s.loc.topic || tok.source.loc.stream != s.loc.stream || tok.source.config.Group != s.config.Group {
@@ -242,16 +243,16 @@ func (s *source) sendable(c settleCall, d *backend.Delivery) (*token, error) {
 	return tok, err
 }
 
-// askWhy asks the server which of the unanswered deliveries it has forgotten. It sends the
-// words about the other deliveries again. The server may have ignored such a word, because
-// it had forgotten the delivery, and redelivered the message only later. Fenced words are
-// not sent again, because the delivery may have another holder by now.
+// checkUnanswered asks the server which of the unanswered deliveries it has forgotten, and
+// sends the messages about the others again: the server may have ignored one, because it had
+// forgotten the delivery and only later redelivered the message. It does not repeat fenced
+// messages, because the delivery may have another holder by now.
 func (s *source) checkUnanswered(ctx context.Context, r *requester, tokens []*token, errs []error, c settleCall) {
 	var asked *source
 	for i, waits := range r.waiting {
 		if waits && tokens[i].source != asked {
 			asked = tokens[i].source
-			_, _ = asked.checkForgotten(ctx) // without an answer nothing is known to be forgotten
+			_, _ = asked.checkForgotten(ctx) // without an answer nothing is known
 		}
 	}
 	if !c.fenced {
@@ -268,26 +269,27 @@ func (s *source) checkUnanswered(ctx context.Context, r *requester, tokens []*to
 	}
 }
 
-// A consumer redelivers due messages by a timer, and each NAK with a delay sets this timer to
-// 10 ms. So it redelivers only after 10 ms without such a NAK. With one Delay call in 200 ms
-// of up to 20 processes, there is such a pause in each 200 ms.
+// The server redelivers the due messages of a consumer by a timer, and each NAK with a delay
+// sets this timer to 10 ms. A steady stream of them therefore puts off redelivery for ever. If
+// each process sends one Delay call in 200 ms, up to 20 processes leave a gap of 10 ms in every
+// 200 ms.
 //
-// So a group in one process has one Delay call in each delayPause. But calls that have not
-// been used can be made later, up to delayCredit at once, with a delayGap between them. An
-// event that fails a few times is then redelivered after its own short delays.
+// A group therefore gets one Delay call in each delayPause. Calls that were not used are saved up, to
+// delayCredit, and may then be made with only a delayGap between them. That way an event that
+// fails a few times still comes back after its own short delays.
 const (
 	delayPause  = 200 * time.Millisecond
 	delayCredit = 4
 	delayGap    = 15 * time.Millisecond
 )
 
-// A pace says when the next Delay call of a group in this process may be sent.
+// A delayRate says when the next Delay call of a group in this process may be sent.
 type delayRate struct {
-	last      time.Time // of the last call
+	last      time.Time // of the latest call
 	usedUntil time.Time // until then, calls with a delayPause between them are used up
 }
 
-// next returns the time of a call that is ready now, and the pace after it.
+// next returns when a call that is ready now may be sent, and the rate after it.
 func (p delayRate) next(now time.Time) (turn time.Time, after delayRate) {
 	turn = now
 	for _, earliest := range []time.Time{p.last.Add(delayGap), p.usedUntil.Add(-delayCredit * delayPause)} {
@@ -303,20 +305,20 @@ func (p delayRate) next(now time.Time) (turn time.Time, after delayRate) {
 	return turn, after
 }
 
-// A pacer has the paces of the groups of a backend.
+// A delayLimiter has the rates of all groups of a backend.
 type delayLimiter struct {
 	mu    sync.Mutex
 	rates map[string]delayRate // by topic and group
 }
 
-// forget removes the pace of a group.
+// forget removes the rate of a group.
 func (p *delayLimiter) forget(topic, group string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.rates, topic+"/"+group)
 }
 
-// turn returns how long the next Delay call for a group must wait.
+// reserve returns how long the next Delay call for a group must wait.
 func (p *delayLimiter) reserve(topic, group string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,40 +18,43 @@ import (
 
 var _ backend.Settler = (*Backend)(nil)
 
-// takenKey is the key of the messages that operators have settled, in the metadata of a consumer. The
-// value lists them, the oldest first. Each has its sequence, the number of the last delivery of the consumer after the
-// message was settled, and the time in nanoseconds:
+// settledKey is the metadata key under which a consumer lists the messages that operators have
+// settled, oldest first. Each entry has the sequence of the message, the number of the
+// consumer's last delivery after the message was settled, and the time in nanoseconds:
 //
 //	1795827900560167:41:1795827900869103221,1795827900560201:57:1795827914120455090
 //
-// The server tells a member nothing of a message that another client acknowledges. It even confirms
-// words about it. So members learn from the list which of their deliveries are lost: the ones up to that number.
+// The list is necessary because the server does not tell a member that another client has
+// acknowledged one of its messages, and even confirms acknowledgements of it. From the list,
+// members learn which of their deliveries are lost: those of a listed message with a number up
+// to the one in the entry.
 const settledKey = "eventbus.settled"
 
 const (
-	settledListAge = 2 * time.Minute       // how long a message is in the list; members look every ten seconds
-	maxSettled     = 1000                  // messages in the list, of about 50 bytes each
-	settledRecheck = 50 * time.Millisecond // from a change of the list to the look whether another client has overwritten it
-	settledFull    = "too many messages were settled by operators in the last minutes"
+	settledListAge = 2 * time.Minute       // how long a message stays in the list; members look every ten seconds
+	maxSettled     = 1000                  // most messages in the list, of about 50 bytes each
+	settledRecheck = 50 * time.Millisecond // how long after a change of the list to check that no other client has overwritten it
+	settledFull    = "operators have settled too many messages in the last minutes"
 )
 
-// Settle implements [backend.Settler]. It sends an acknowledgement in the name of a delivery, and then
-// writes the message into the list of the consumer. The server looks only at the sequence in the
-// acknowledgement, and ignores one of a message that is not pending. So Settle does not tell whether the group had the message.
+// Settle implements [backend.Settler]. It sends an acknowledgement on behalf of the holder, and
+// then adds the message to the list of the consumer. The server looks only at the sequence in
+// an acknowledgement and ignores one of a message that is not pending, so Settle cannot tell
+// whether the group still had the message.
 func (b *Backend) Settle(ctx context.Context, topic, group, position string) (had bool, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	t := operatorSettle{b, b.locate(topic), group, 0}
 	what := topic + "/" + group
 	err = b.call(ctx, "settle in", what, harmless, func(ctx context.Context) error { return t.check(ctx, position) })
-	if err == nil { // the outcome of the rest is unknown after an error
+	if err == nil { // after an error from here on, the outcome is unknown
 		err = b.call(ctx, "settle in", what, effective, t.settle)
 	}
 	return err == nil, err
 }
 
-// Settled implements [backend.Settler]. It knows the messages below the acknowledgement floor of the
-// consumer, and the ones in the list.
+// Settled implements [backend.Settler]. It recognizes the messages below the acknowledgement
+// floor of the consumer, and those in the list.
 func (b *Backend) Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error) {
 	return run(ctx, b, "ask what is settled in", topic+"/"+group, harmless, func(ctx context.Context) ([]bool, error) {
 		var info jetstream.ConsumerInfo
@@ -75,7 +78,7 @@ func (b *Backend) Settled(ctx context.Context, topic, group string, positions []
 	})
 }
 
-// A taking is one Settle.
+// An operatorSettle is one call of Settle.
 type operatorSettle struct {
 	backend *Backend
 	loc     *location
@@ -83,7 +86,7 @@ type operatorSettle struct {
 	seq     uint64
 }
 
-// check changes nothing.
+// check returns an error if the message cannot be settled. It changes nothing.
 func (t *operatorSettle) check(ctx context.Context, position string) (err error) {
 	info, err := t.info(ctx)
 	if err != nil {
@@ -106,13 +109,13 @@ func (t *operatorSettle) info(ctx context.Context) (*jetstream.ConsumerInfo, err
 	return info, t.backend.ask(ctx, consumerInfo(t.loc, t.group), nil, info)
 }
 
-// settle acknowledges the message, and then lists it, so that the list has a number that no delivery of
-// the message before exceeds.
+// settle acknowledges the message and then lists it. In this order, no delivery before the
+// acknowledgement has a higher number than the entry.
 func (t *operatorSettle) settle(ctx context.Context) error {
-	subject := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.0.0", t.loc.stream, t.loc.consumer(t.group), t.seq) // see meta
+	subject := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.0.0", t.loc.stream, t.loc.consumer(t.group), t.seq) // see deliveryMeta
 	answer, err := t.backend.request(ctx, outgoing{subject: subject, data: ackBody}, true)
 	if err == nil && isUnserved(answer) {
-		err = fmt.Errorf("%w: no server takes acknowledgements of the consumer", backend.ErrUnavailable)
+		err = fmt.Errorf("%w: no server accepts acknowledgements for the consumer", backend.ErrUnavailable)
 	}
 	if err != nil {
 		return err
@@ -127,8 +130,8 @@ func (t *operatorSettle) settle(ctx context.Context) error {
 	return nil
 }
 
-// list adds an entry to the list of the consumer. The server has no write that fails if the consumer has changed
-// meanwhile. So list looks again after each write, because another client may have overwritten it.
+// addToList adds an entry to the list of the consumer. The server has no conditional update, so
+// after each write addToList looks whether another client has overwritten it.
 func (t *operatorSettle) addToList(ctx context.Context, entry string) error {
 	t.backend.settledMu.Lock()
 	defer t.backend.settledMu.Unlock()
@@ -157,7 +160,7 @@ func (t *operatorSettle) addToList(ctx context.Context, entry string) error {
 	}
 }
 
-// takenOf returns the list of a consumer.
+// settledEntries returns the list of a consumer.
 func settledEntries(c *jetstream.ConsumerInfo) []string {
 	text := c.Config.Metadata[settledKey]
 	if text == "" {
@@ -166,7 +169,7 @@ func settledEntries(c *jetstream.ConsumerInfo) []string {
 	return strings.Split(text, ",")
 }
 
-// recent returns the entries of a list that are not too old.
+// recentSettled removes the entries that are too old from a list.
 func recentSettled(list []string, now time.Time) []string {
 	return slices.DeleteFunc(list, func(entry string) bool {
 		_, _, at := parseSettled(entry)
@@ -174,7 +177,7 @@ func recentSettled(list []string, now time.Time) []string {
 	})
 }
 
-// parseTaken reads an entry. The sequence of an entry that cannot be read is 0, as of no message.
+// parseSettled reads an entry. If it cannot be read, the sequence is 0, which no message has.
 func parseSettled(entry string) (seq, number uint64, at time.Time) {
 	parts := strings.Split(entry, ":")
 	if len(parts) != 3 {
@@ -189,18 +192,18 @@ func parseSettled(entry string) (seq, number uint64, at time.Time) {
 	return seq, number, time.Unix(0, nanos)
 }
 
-// A taken has the messages that operators have settled, as a member knows them.
+// A settledList is what a member knows of the messages that operators have settled.
 type settledList struct {
 	mu      sync.Mutex
-	created time.Time         // the consumer; another one numbers its deliveries anew
-	text    string            // the list of the consumer, when the member was last told
+	created time.Time         // identifies the consumer; another one numbers its deliveries from 1
+	text    string            // the list of the consumer as last seen
 	last    map[uint64]uint64 // by sequence: the number of the last delivery before the message was settled
 }
 
-const maxRemembered = 10 * maxSettled // messages that a member remembers
+const maxRemembered = 10 * maxSettled // most messages that a member remembers
 
-// learn notes the list of the consumer. Messages that are no longer in it are remembered, because a long lease
-// is extended seldom.
+// update reads the list of the consumer. Messages that have left the list are remembered,
+// because a long lease is seldom extended, and only then the member finds out.
 func (t *settledList) update(c *jetstream.ConsumerInfo) {
 	text := c.Config.Metadata[settledKey]
 	t.mu.Lock()
@@ -221,14 +224,14 @@ func (t *settledList) update(c *jetstream.ConsumerInfo) {
 	t.text = text
 }
 
-// wiped records that the consumer was deleted.
+// reset forgets everything, because the consumer was deleted.
 func (t *settledList) reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text, t.last = "", nil
 }
 
-// took reports whether an operator has settled the message of a delivery since.
+// includes reports whether an operator has settled the message since this delivery of it.
 func (t *settledList) includes(tok *token) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A source is one member of a group. Members of a group share its consumer.
+// A source is one member of a group. All members of a group share its consumer.
 type source struct {
 	backend     *Backend
 	config      backend.Config
 	loc         *location
 	needs       needs
-	pullSubject string // the subject of pulls
+	pullSubject string // where pulls are sent
 
 	closed atomic.Bool
 	ended  chan struct{} // closed by close
@@ -32,7 +32,7 @@ type source struct {
 	pause              pauseState
 	settledByOperators settledList
 
-	generation atomic.Pointer[generation] // the present era
+	generation atomic.Pointer[generation] // of the deliveries that arrive now
 	tracker    tracker
 }
 
@@ -82,7 +82,7 @@ func (b *Backend) attach(ctx context.Context, c backend.Config) (*source, error)
 	return s, nil
 }
 
-// String returns only the name of the package, as [Backend.String] does.
+// String returns only the name of the package, like [Backend.String].
 func (*source) String() string { return "nats" }
 
 func (s *source) unusable() error {
@@ -102,8 +102,8 @@ func (s *source) failure(op string, err error) error {
 	return failure(s.backend.closed.Load(), op, s.config.Topic+"/"+s.config.Group, err)
 }
 
-// Close implements [backend.Source]. The last member of an ephemeral group deletes it. Close
-// waits for the server for a second at most.
+// Close implements [backend.Source]. The last member of an ephemeral group deletes the group.
+// Close waits for the server for a second at most.
 func (s *source) Close() error {
 	ctx, cancel := closeContext()
 	defer cancel()
@@ -111,7 +111,7 @@ func (s *source) Close() error {
 	return nil
 }
 
-// farewell returns the context of a call of Close.
+// closeContext returns the context of a Close, which has none of its own.
 func closeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), closeTimeout) //nolint:forbidigo // Close has no context
 }
@@ -131,7 +131,7 @@ func (s *source) close(ctx context.Context) {
 	}
 }
 
-// info asks the server about the consumer of the member.
+// info asks the server about the member's consumer.
 func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -143,15 +143,15 @@ func (s *source) info(ctx context.Context) (info jetstream.ConsumerInfo, err err
 	return info, err
 }
 
-// fate asks the server why a consumer does not answer a request, which was sent at the time
-// sent. If the consumer does not exist, or was created after that time, the error is
-// ErrGone. Otherwise it is ErrUnavailable. A server that deletes a consumer may end its
-// pulls without a status message.
+// diagnose asks the server why a consumer has not answered a request, which was sent at the
+// time sent. If the consumer does not exist, or was created after that, the error is ErrGone;
+// otherwise it is ErrUnavailable. Asking is necessary because a server that deletes a consumer
+// may drop its pulls without a status message.
 func (s *source) diagnose(ctx context.Context, sent time.Time, sign string) error {
 	info, err := s.info(ctx)
 	gone := isCode(err, jetstream.JSErrCodeConsumerNotFound, jetstream.JSErrCodeStreamNotFound)
 	if err == nil && !info.Created.IsZero() {
-		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both times are by the clock of the server
+		gone = info.TimeStamp.Sub(info.Created) < time.Since(sent) // both times are the server's
 	}
 	if gone {
 		return fmt.Errorf("%w: %s", backend.ErrGone, sign)

@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// ensure creates a topic's stream if it is missing, and remembers that it exists. If this
-// client may not ask for the stream, ensure assumes that it exists.
+// ensureTopic creates a topic's stream if it is missing, and remembers that it exists. If this
+// client has no permission to ask, it assumes that the stream exists.
 func (b *Backend) ensureTopic(ctx context.Context, topic string) (*location, error) {
 	if p, ok := b.known.Load(topic); ok {
 		return p.(*location), nil
@@ -27,8 +27,8 @@ func (b *Backend) ensureTopic(ctx context.Context, topic string) (*location, err
 	return b.remember(loc, info.Config), nil
 }
 
-// know remembers that the stream of a topic exists, and whether it has bounds. c has no
-// settings if this client may not ask for the stream.
+// remember records that a topic's stream exists, and which bounds it has. c is empty if this
+// client has no permission to ask for the stream.
 func (b *Backend) remember(loc *location, c jetstream.StreamConfig) *location {
 	known, _ := b.known.LoadOrStore(loc.topic, loc)
 	loc = known.(*location)
@@ -36,15 +36,15 @@ func (b *Backend) remember(loc *location, c jetstream.StreamConfig) *location {
 	return loc
 }
 
-// forget makes the next ensure of a topic ask the server again.
+// forget makes the next ensureTopic ask the server again.
 func (b *Backend) forget(topic string) { b.known.Delete(topic) }
 
-// errNotAsked means that this client may not ask for streams.
+// errNotAsked means that this client has no permission to ask for streams.
 var errNotAsked = fmt.Errorf("%w: to ask for the stream", backend.ErrDenied)
 
-// stream returns a topic's stream, and creates it with the settings want if missing. It
-// refuses an existing stream whose settings break a promise. other lists the harmless
-// differences from want.
+// ensureStream returns a topic's stream, and creates it with the settings want if it is
+// missing. It refuses an existing stream whose settings would break a promise. other describes
+// its harmless differences from want.
 func (b *Backend) ensureStream(ctx context.Context, loc *location, want jetstream.StreamConfig) (info jetstream.StreamInfo, other string, err error) {
 	for until := time.Now().Add(spreadTimeout); ; {
 		err = b.askRepeatedly(ctx, "STREAM.INFO."+loc.stream, nil, &info)
@@ -56,8 +56,8 @@ func (b *Backend) ensureStream(ctx context.Context, loc *location, want jetstrea
 				err = b.awaitServed(ctx, neverStored(loc))
 			}
 		}
-		// Another client may have created the stream with other settings. A cluster says so
-		// before it can tell these settings.
+		// Another client may have created the stream with other settings. A cluster reports
+		// that before it can show these settings.
 		if !isCode(err, jetstream.JSErrCodeStreamNameInUse) || time.Now().After(until) || !sleep(ctx, nil, 10*time.Millisecond) {
 			break
 		}
@@ -72,15 +72,15 @@ func (b *Backend) ensureStream(ctx context.Context, loc *location, want jetstrea
 	return info, harmless.String(), nil
 }
 
-// drift lists the differences of a stream from the settings that its topic should have.
+// drift lists how a stream differs from what its topic should have.
 func drift(loc *location, want, got jetstream.StreamConfig) (refused, harmless differences) {
 	if _, declared, err := settingsOf(loc, got); err == nil && declared {
-		want.MaxBytes, want.MaxMsgs = -1, -1 // the bounds of the options are for other topics
+		want.MaxBytes, want.MaxMsgs = -1, -1 // the bounds in Options are for topics without settings
 	}
 	return streamDrift(want, got)
 }
 
-// wanted returns the settings of a new stream for a topic.
+// newStreamConfig returns the settings of a new stream for a topic.
 func (b *Backend) newStreamConfig(loc *location) jetstream.StreamConfig {
 	o := b.options.of(loc.topic)
 	c := jetstream.StreamConfig{
@@ -98,7 +98,7 @@ func (b *Backend) newStreamConfig(loc *location) jetstream.StreamConfig {
 		Storage:           o.Storage,
 		Duplicates:        o.OnceWindow,
 		AllowDirect:       true,
-		FirstSeq:          uint64(time.Now().UnixMicro()), // after each sequence number of a deleted stream with this name
+		FirstSeq:          uint64(time.Now().UnixMicro()), // higher than any sequence of a deleted stream of this name
 	}
 	if b.options.MaxBytes > 0 {
 		c.MaxBytes = b.options.MaxBytes
@@ -113,8 +113,8 @@ func (b *Backend) newStreamConfig(loc *location) jetstream.StreamConfig {
 	return c
 }
 
-// streamDrift lists two kinds of differences from the wanted settings: the ones that must not
-// be, because they would break promises, and the ones that may be.
+// streamDrift compares a stream with the wanted settings. must lists differences that would
+// break promises, may the harmless ones.
 func streamDrift(want, got jetstream.StreamConfig) (must, may differences) {
 	must.compare("subjects", want.Subjects, got.Subjects)
 	must.compare("retention", want.Retention, got.Retention)
@@ -138,7 +138,7 @@ func streamDrift(want, got jetstream.StreamConfig) (must, may differences) {
 	may.compare("deny delete (true: Remove is refused, and so are redrives)", false, got.DenyDelete)
 	may.compare("message TTLs (true: a publisher may let its messages expire)", false, got.AllowMsgTTL)
 	may.compare("rollups (true: a publisher may remove all messages)", false, got.AllowRollup)
-	if want.MaxBytes > 0 { // a limit that no option asks for is as good as none
+	if want.MaxBytes > 0 { // a limit that nobody asked for does no harm
 		may.compare("max bytes", want.MaxBytes, got.MaxBytes)
 	}
 	if want.MaxMsgs > 0 {
@@ -147,14 +147,14 @@ func streamDrift(want, got jetstream.StreamConfig) (must, may differences) {
 	return must, may
 }
 
-// differences lists the settings that differ from the wanted ones. An element has a text such
-// as "retention is WorkQueue, not Limits".
+// differences lists settings that differ from the wanted ones. Each has a text such as
+// "retention is WorkQueue, not Limits".
 type differences []difference
 
 type difference struct{ setting, want, text string }
 
-// compare adds a difference, unless the values are equal. The text of the setting begins with its
-// name; an explanation in parentheses may follow.
+// compare adds a difference, unless the values are equal. setting begins with the name of the
+// setting; an explanation in parentheses may follow.
 func (d *differences) compare(setting string, want, got any) {
 	if w, g := fmt.Sprint(want), fmt.Sprint(got); w != g {
 		name, _, _ := strings.Cut(setting, " (")
@@ -170,15 +170,15 @@ func (d differences) String() string {
 	return strings.Join(texts, "; ")
 }
 
-// neverStored returns a message to the stream of p that the server always refuses, because
-// the message says that it is for a stream of another name.
+// neverStored returns a message that the server always refuses, because it says that it is for
+// a stream of another name. Sending it shows whether the client may publish to the topic.
 func neverStored(loc *location) outgoing {
 	return outgoing{subject: loc.subject, header: backend.Headers{{Name: jetstream.ExpectedStreamHeader, Value: "-"}}}
 }
 
-// state returns the state of the stream of a topic. In a shared stream, Msgs is the number
-// of messages of this topic, and the other fields are about the whole stream. If the topic
-// does not exist, the error is ErrGone.
+// state returns the state of a topic's stream. In a shared stream, Msgs is the number of
+// messages of this topic, and the other fields describe the whole stream. If the topic does
+// not exist, the error is ErrGone.
 func (b *Backend) state(ctx context.Context, loc *location) (jetstream.StreamState, error) {
 	var info jetstream.StreamInfo
 	if !loc.shared() {
@@ -199,8 +199,8 @@ func (b *Backend) state(ctx context.Context, loc *location) (jetstream.StreamSta
 	return info.State, err
 }
 
-// askIdle is like ask, but uses the inbox of an idle requester, if there is one. So it costs
-// one message to the server in place of three.
+// askIdle is ask on the inbox of an idle requester, if there is one. It then costs the server
+// one message in place of three.
 func (b *Backend) askIdle(ctx context.Context, verb string, out any) (err error) {
 	r, ok := b.requesters.TryGet()
 	if !ok {

@@ -184,7 +184,7 @@ func TestDoctorFindsSettingsOfStreams(t *testing.T) {
 	_, err := js.CreateStream(t.Context(), c)
 	require.NoError(t, err)
 	found, _ := p.finds(1)
-	require.Contains(t, found["nats-storage"].Remedy, "make the topic anew")
+	require.Contains(t, found["nats-storage"].Remedy, "create the topic again")
 	patientAt(t, s.URL()+"?storage=memory").healthy() // the operator wants it so
 	require.Zero(t, p.run("topics", "delete", "orders", "--yes").code)
 	require.Zero(t, p.run("groups", "create", "orders", "billing").code)
