@@ -39,7 +39,7 @@ func TestResetMeetsAPull(t *testing.T) {
 	require.NoError(t, <-reset)
 }
 
-// While ResetGroup makes a group's consumer anew, another process that maintains the topic
+// While ResetGroup creates a group's consumer again, another process that maintains the topic
 // purges nothing that the group has not settled.
 func TestResetMeetsAPurge(t *testing.T) {
 	t.Parallel()

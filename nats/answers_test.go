@@ -19,7 +19,7 @@ import (
 // nowhere is the origin of a message that another program stored.
 var nowhere = &record{stream: "bus=orders", Sequence: 17, Time: time.Unix(1_764_000_000, 5)}
 
-// plainAck agrees with the JSON decoder, or leaves the answer to it.
+// parsePlainAck agrees with the JSON decoder, or leaves the answer to it.
 func TestPlainAck(t *testing.T) {
 	t.Parallel()
 	for text, plain := range map[string]bool{
@@ -66,7 +66,7 @@ func TestMetaOf(t *testing.T) {
 	}
 }
 
-// FuzzMetaOf looks for replies that metaOf reads differently from a token-by-token reader.
+// FuzzMetaOf looks for replies that parseReply reads differently from a token-by-token reader.
 func FuzzMetaOf(f *testing.F) {
 	f.Add("$JS.ACK.bus=a.g.3.17.20.1700000000000000000.5")
 	f.Add("$JS.ACK.hub.ABCDEF.bus=a.g.2.9.20.1700000000000000000.5")
@@ -134,9 +134,9 @@ func TestConcerns(t *testing.T) {
 	require.False(t, concerns(nil, "bus.orders"))
 }
 
-// The stream says how much is unread, because the consumer learns of stored messages a
-// moment later. The stream cannot say if other topics share it or messages between are
-// deleted.
+// The number of unread messages comes from the stream, because the consumer hears of stored
+// messages a moment later. That is not possible if other topics share the stream or messages in
+// between were deleted.
 func TestUnread(t *testing.T) {
 	alone, shared := &location{stream: "bus=t"}, &location{stream: "events", prefix: "t="}
 	for _, row := range []struct {

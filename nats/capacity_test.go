@@ -90,7 +90,7 @@ func TestAccountRequiresMaxBytes(t *testing.T) {
 // versions have one.
 func TestLimitOfEarlierVersions(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	config := streamConfig()
 	config.MaxBytes, config.MaxMsgs = 256<<20, 1000
 	_, err := p.js.CreateStream(t.Context(), config)
@@ -134,7 +134,7 @@ func TestBusyStreamIsPurged(t *testing.T) {
 	require.Less(t, info.State.Bytes, uint64(70<<20))
 }
 
-// Several processes publish to a topic whose room is taken by settled messages. No message is
+// Several processes publish to a topic that is full of settled messages. No message is
 // refused, and each call keeps its order, although the sizes of messages differ.
 func TestRoomIsMadeInTime(t *testing.T) {
 	t.Parallel()
@@ -236,7 +236,7 @@ func TestRoomIsDenied(t *testing.T) {
 // another process has raised the bound, it is stored.
 func TestLargerThanTheTopic(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{}))
+	w := watch(t, newFixture(t, nats.Options{}))
 	keep := backend.TopicSettings{Keep: time.Hour, MaxBytes: 64 << 10}
 	w.declare("orders", backend.Declaration{Settings: keep})
 	w.publish("orders", 10)

@@ -195,11 +195,10 @@ func crashes(test string) bool {
 // nine seconds.
 const stopped = 8 * time.Second
 
-// throughFailover lists the laws that hold although the stream's leader pauses while they
-// run: the laws about deliveries and their order. Others do not hold. Exact counts of
-// runs, copies and attempts fail because an acknowledgement or an answer in the old
-// leader's hands may be lost. A Subscribe during the election fails. None of this breaks a
-// promise.
+// throughFailover lists the tests that pass although the stream's leader pauses while they run:
+// the ones about deliveries and their order. Others fail without a broken promise: exact counts
+// of runs, copies and attempts, because an acknowledgement or an answer in the old leader's hands
+// may be lost, and a Subscribe during the election.
 var throughFailover = map[string]string{
 	"B.P01": "every event reaches every group",
 	"B.D01": "everything is handled to the end, through failures and retries",
@@ -213,8 +212,8 @@ var throughFailover = map[string]string{
 	"B.F03": "nothing is lost under load, though connections break besides",
 }
 
-// The leader of a law's stream pauses once the first messages are stored. Later it
-// continues, believing that it still leads.
+// The leader of a test's stream pauses once the first messages are stored. Later it goes on as
+// if it still led.
 func TestConformanceFailover(t *testing.T) {
 	inFull(t)
 	var r rig

@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Calls of Delay without a pause get one turn in 200 ms, after the first few. After a second
-// of silence there are a few quick turns again.
+// Delay calls in close succession are spaced by 200 ms, after the first few. After a second
+// without calls, a few may follow quickly again.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	var p delayRate
@@ -32,7 +32,7 @@ func TestPace(t *testing.T) {
 // its limit has returned all due retries.
 func TestRetriesAfterATrickle(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	s.publish(20)
 	ds := s.receive(20, 20)
 	for range 4 {

@@ -46,7 +46,7 @@ func (l *log) was(before, now string) bool {
 }
 
 // subscribed returns a bus with a member of the group g, and its log.
-func (p *place) subscribed(t *testing.T) (*eventbus.Bus, *log) {
+func (p *fixture) subscribed(t *testing.T) (*eventbus.Bus, *log) {
 	l := &log{handled: map[string]bool{}}
 	bus := p.bus(t, eventbus.Options{Observer: observer.Observer{StateChanged: func(c observer.StateChanged) {
 		l.mu.Lock()
@@ -65,7 +65,7 @@ func (p *place) subscribed(t *testing.T) (*eventbus.Bus, *log) {
 
 // calm requires that the backend soon sends little: it does not retry a hopeless call
 // without a pause.
-func (p *place) calm(t *testing.T) {
+func (p *fixture) calm(t *testing.T) {
 	t.Helper()
 	const watched, most = 3, 20 // seconds; messages in each
 	var sent uint64
@@ -84,13 +84,13 @@ const heals = 20 * time.Second
 // A waiting member learns at once that its consumer is deleted.
 func TestConsumerDeletedUnderAWaitingMember(t *testing.T) {
 	t.Parallel()
-	for name, remove := range map[string]func(*testing.T, *place) error{
-		"consumer": func(t *testing.T, p *place) error { return p.js.DeleteConsumer(t.Context(), ordersStream, "g") },
-		"stream":   func(t *testing.T, p *place) error { return p.js.DeleteStream(t.Context(), ordersStream) },
+	for name, remove := range map[string]func(*testing.T, *fixture) error{
+		"consumer": func(t *testing.T, p *fixture) error { return p.js.DeleteConsumer(t.Context(), ordersStream, "g") },
+		"stream":   func(t *testing.T, p *fixture) error { return p.js.DeleteStream(t.Context(), ordersStream) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, nats.Options{})
+			p := newFixture(t, nats.Options{})
 			src, err := p.b.Attach(t.Context(), member())
 			require.NoError(t, err)
 			got := make(chan error, 1)
@@ -118,7 +118,7 @@ func TestConsumerDeletedUnderAWaitingMember(t *testing.T) {
 // A subscription recreates its deleted consumer, reports it, and is calm.
 func TestConsumerDeletedUnderASubscription(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	bus, l := p.subscribed(t)
 	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "before"}))
 	require.Eventually(t, func() bool { return l.has("before") }, heals, time.Millisecond)
@@ -133,7 +133,7 @@ func TestConsumerDeletedUnderASubscription(t *testing.T) {
 // with success after that are handled.
 func TestStreamDeletedUnderLoad(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	bus, l := p.subscribed(t)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -176,7 +176,7 @@ func TestStreamDeletedUnderLoad(t *testing.T) {
 // subscription retries now and then, and runs once the stream is suitable again.
 func TestStreamReplaced(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	bus, l := p.subscribed(t)
 	config := streamConfig()
 	config.Retention = jetstream.WorkQueuePolicy
@@ -203,8 +203,8 @@ func TestStreamReplaced(t *testing.T) {
 	require.Eventually(t, func() bool { return l.has("after") }, heals, time.Millisecond)
 }
 
-// A publisher finds out that its stream was deleted, though another program subscribes to the
-// subject, so that the server does not say that nobody listens.
+// A publisher finds out that its stream was deleted, even if another program subscribes to
+// the subject, so that the server does not report that nobody listens.
 func TestDeletedStreamWithASubscriber(t *testing.T) {
 	t.Parallel()
 	b, _, _ := withoutStream(t)

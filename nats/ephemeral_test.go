@@ -20,7 +20,7 @@ func ephemeralMember() backend.Config {
 }
 
 // consumers returns the consumers of a stream, by name.
-func (p *place) consumers(t *testing.T, stream string) map[string]*jetstream.ConsumerInfo {
+func (p *fixture) consumers(t *testing.T, stream string) map[string]*jetstream.ConsumerInfo {
 	t.Helper()
 	s, err := p.js.Stream(t.Context(), stream)
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func (p *place) consumers(t *testing.T, stream string) map[string]*jetstream.Con
 // An ephemeral group leaves nothing in the broker.
 func TestEphemeralLeavesNothing(t *testing.T) {
 	ownAndShared(t, func(t *testing.T, o nats.Options, stream string) {
-		p := newPlace(t, o)
+		p := newFixture(t, o)
 		for range 2 {
 			src, err := p.b.Attach(t.Context(), ephemeralMember())
 			require.NoError(t, err)
@@ -52,11 +52,11 @@ func TestEphemeralLeavesNothing(t *testing.T) {
 	})
 }
 
-// A group of two processes stays until both have closed, whichever closes first, and although
-// a process has overwritten the mark of the other.
+// A group of two processes stays until both have closed, whichever closes first, even if
+// one has overwritten the mark of the other.
 func TestEphemeralOfTwoProcesses(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	other, err := nats.New(p.conn, nats.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
@@ -91,10 +91,10 @@ func TestEphemeralOfTwoProcesses(t *testing.T) {
 	require.Empty(t, p.consumers(t, ordersStream))
 }
 
-// A member that closes leaves a group alone that another process has made anew.
+// A member that closes does not touch a group that another process has created again.
 func TestEphemeralMadeAnew(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	old, err := p.b.Attach(t.Context(), ephemeralMember())
 	require.NoError(t, err)
 	require.NoError(t, p.b.DeleteGroup(t.Context(), "orders", "g"))
@@ -106,10 +106,10 @@ func TestEphemeralMadeAnew(t *testing.T) {
 	require.Empty(t, p.consumers(t, ordersStream))
 }
 
-// The sign of life of Maintain extends no lease, and counts while the group is paused.
+// Maintain's heartbeat extends no lease, and keeps a paused group alive.
 func TestSignOfLife(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	c := ephemeralMember()
 	c.Lease = 200 * time.Millisecond
 	src, err := p.b.Attach(t.Context(), c)

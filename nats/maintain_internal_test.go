@@ -47,11 +47,11 @@ func TestLooksAreRareWithoutGrowth(t *testing.T) {
 	require.Equal(t, busyInterval, later.next(now), "it may be full")
 }
 
-// Maintain asks to be called before the stream is full at its recent speed, and purges a
+// Maintain asks to be called before the stream is full at its recent growth, and purges a
 // crowded stream even while messages are held.
 func TestMaintainFollowsGrowth(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	s.options.MaxBytes = 8 << 20
 	member, err := s.Attach(t.Context(), backend.Config{Topic: "small", Group: "billing", Lease: time.Minute})
 	require.NoError(t, err)
@@ -86,30 +86,30 @@ func TestMaintainFollowsGrowth(t *testing.T) {
 }
 
 // peer opens another backend on the server of s.
-func (s *stage) peer() *stage {
+func (s *fixture) peer() *fixture {
 	u, err := url.Parse(s.server.URL())
 	require.NoError(s, err)
 	b, err := Open(s.Context(), u)
 	require.NoError(s, err)
 	s.Cleanup(func() { require.NoError(s, b.Close()) })
-	return &stage{s.T, b, s.server, nil}
+	return &fixture{s.T, b, s.server, nil}
 }
 
 // maintain calls Maintain and returns the number of requests that it took.
-func (s *stage) maintain(group string) int {
+func (s *fixture) maintain(group string) int {
 	before := s.messages()
 	_, err := s.Maintain(s.Context(), "orders", group)
 	require.NoError(s, err)
 	return int(s.messages() - before)
 }
 
-func (s *stage) depth() int {
+func (s *fixture) depth() int {
 	stats, err := s.Stats(s.Context(), "orders", "billing")
 	require.NoError(s, err)
 	return int(stats.Depth)
 }
 
-func (s *stage) settleAll(n int) {
+func (s *fixture) settleAll(n int) {
 	for n > 0 {
 		ds, err := s.member.Receive(s.Context(), n, 0)
 		require.NoError(s, err)
@@ -122,10 +122,10 @@ func (s *stage) settleAll(n int) {
 // when this process ends.
 func TestOneProcessPurges(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	lists, err := s.conn.SubscribeSync("$JS.API.CONSUMER.NAMES.>")
 	require.NoError(t, err)
-	others := []*stage{s.peer(), s.peer()}
+	others := []*fixture{s.peer(), s.peer()}
 	const rounds = 10
 	for range rounds {
 		s.publish(20)
@@ -157,7 +157,7 @@ func TestOneProcessPurges(t *testing.T) {
 // prevents a purge.
 func TestSlowGroupIsRemembered(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	slow, err := s.Attach(s.Context(), backend.Config{Topic: "orders", Group: "slow", Lease: time.Minute})
 	require.NoError(t, err)
 	s.publish(20)
@@ -176,7 +176,7 @@ func TestSlowGroupIsRemembered(t *testing.T) {
 // Keep.
 func TestKeepIsCheap(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	_, err := s.Declare(t.Context(), "orders", backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour}})
 	require.NoError(t, err)
 	s.publish(20)
@@ -187,11 +187,11 @@ func TestKeepIsCheap(t *testing.T) {
 	require.Equal(t, 20, s.depth())
 }
 
-// Publish to a topic with bounds makes few requests for room, also while it is full of settled
-// messages.
+// Publish to a topic with bounds makes few requests for room, even while it is full of
+// settled messages.
 func TestLooksForRoomAreRare(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	const most = 10_000
 	_, err := s.Declare(t.Context(), "orders", backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour, MaxMessages: most}})
 	require.NoError(t, err)

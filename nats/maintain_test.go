@@ -17,15 +17,15 @@ import (
 // A watched is a member of the group g of the topic orders, with its notices.
 type watched struct {
 	*testing.T
-	*place
+	*fixture
 	backend.Source
 
 	mu      sync.Mutex
 	notices []string
 }
 
-func watch(t *testing.T, p *place) *watched {
-	w := &watched{T: t, place: p}
+func watch(t *testing.T, p *fixture) *watched {
+	w := &watched{T: t, fixture: p}
 	c := member()
 	c.Notify = func(n backend.Notice) {
 		w.mu.Lock()
@@ -86,7 +86,7 @@ func TestNoticeOfAPurge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := watch(t, newPlace(t, row.options))
+			w := watch(t, newFixture(t, row.options))
 			w.publish("orders", 50)
 			w.publish("other", 20)
 			w.publish("orders", 50)
@@ -145,7 +145,7 @@ func TestNoNoticeOfAPurge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := watch(t, newPlace(t, nats.Options{}))
+			w := watch(t, newFixture(t, nats.Options{}))
 			story(w)
 			w.maintain()
 			w.publish("orders", 5)
@@ -159,7 +159,7 @@ func TestNoNoticeOfAPurge(t *testing.T) {
 // Topics of a shared stream do not disturb each other.
 func TestNoNoticeInASharedStream(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{Stream: "events"}))
+	w := watch(t, newFixture(t, nats.Options{Stream: "events"}))
 	for range 3 {
 		w.publish("other", 20)
 		w.publish("orders", 20)
@@ -176,7 +176,7 @@ func TestNoNoticeInASharedStream(t *testing.T) {
 // long list. Messages that a group has not settled stay.
 func TestPurgeSeesEveryGroup(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{Stream: "events"})
+	p := newFixture(t, nats.Options{Stream: "events"})
 	b, config := p.b, streamConfig()
 	config.Name, config.Subjects, config.MaxConsumers = "events", []string{"bus.>"}, 5000
 	_, err := p.js.CreateStream(t.Context(), config)
@@ -234,11 +234,11 @@ func TestPurgeSeesEveryGroup(t *testing.T) {
 	require.EqualValues(t, 10, stats.Lag)
 }
 
-// Of two leases set at the same time the longer may be overwritten. Maintain sets it
-// again.
+// If two members set a lease at the same time, the longer one may be overwritten. Maintain
+// restores it.
 func TestLeaseIsRaisedAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	b, _ := nats.New(p.conn, nats.Options{})
 	s, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Minute})
 	require.NoError(t, err)

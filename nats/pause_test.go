@@ -48,7 +48,7 @@ func (w *watched) goesOn(n int) {
 // reason. The bus changes such a pause, and another program changes a pause of the bus.
 func TestPauseByAnotherProgram(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{}))
+	w := watch(t, newFixture(t, nats.Options{}))
 	w.publish("orders", 3)
 	until := time.Now().Add(time.Hour).Truncate(time.Second)
 	_, err := w.js.PauseConsumer(t.Context(), ordersStream, "g", until)
@@ -83,7 +83,7 @@ func TestPauseByAnotherProgram(t *testing.T) {
 // A member of another process learns of a pause and of its end without Maintain.
 func TestPauseInAnotherProcess(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{}))
+	w := watch(t, newFixture(t, nats.Options{}))
 	other, err := nats.New(w.conn, nats.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
@@ -97,7 +97,7 @@ func TestPauseInAnotherProcess(t *testing.T) {
 // A pause survives changes of the consumer by members. Resume leaves no trace of it.
 func TestPauseStaysWhenTheLeaseIsRaised(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{}))
+	w := watch(t, newFixture(t, nats.Options{}))
 	p := backend.Pause{Why: "the bank is closed"}
 	require.NoError(t, w.b.Pause(t.Context(), "orders", "g", p))
 	c := member()
@@ -121,7 +121,7 @@ func TestPauseStaysWhenTheLeaseIsRaised(t *testing.T) {
 // While a group is paused, a member that receives again and again asks about once a second.
 func TestPausedMemberIsQuiet(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{}))
+	w := watch(t, newFixture(t, nats.Options{}))
 	require.NoError(t, w.b.Pause(t.Context(), "orders", "g", backend.Pause{}))
 	before := w.conn.Stats().OutMsgs
 	ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)

@@ -76,11 +76,11 @@ func TestSecondAnswers(t *testing.T) {
 	require.Len(t, ms, 2)
 }
 
-// A call ends when its last sent word is answered, even if further words were not sent. The
-// sender must not read these words then, because the next call uses their memory.
+// A call ends when its last message that was sent is answered, even if others were not sent. The
+// sender must not read those any more, because the next call uses their memory.
 func TestUnsentWordsAreNotRead(t *testing.T) { // finds the fault only with -race
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	s, err := p.b.Attach(t.Context(), member())
 	require.NoError(t, err)
 	require.NoError(t, p.b.Publish(t.Context(), []*backend.Message{{Topic: "orders"}}))
@@ -101,7 +101,7 @@ func TestUnsentWordsAreNotRead(t *testing.T) { // finds the fault only with -rac
 	}
 }
 
-// NATS stores messages published to a wildcard subject under that literal name. So a topic
+// NATS stores messages published to a wildcard subject under that literal name, so a topic
 // cannot be a wildcard. A subscription with a pattern attaches to the topics that match, and
 // makes no other.
 func TestLiteralWildcard(t *testing.T) {
@@ -109,7 +109,7 @@ func TestLiteralWildcard(t *testing.T) {
 	for name, o := range map[string]nats.Options{"stream of each topic": {}, "one stream": {Stream: "events"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, o)
+			p := newFixture(t, o)
 			bus := p.bus(t, eventbus.Options{})
 			require.NoError(t, bus.Publish(t.Context(), "a.b", &eventbus.Event{})) // so that there is a stream
 			for _, topic := range []string{"*", ">", "a.*", "a.>", "*.b", "a.b.>", "$JS.API.STREAM.DELETE.bus=a+b"} {

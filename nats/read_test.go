@@ -16,7 +16,7 @@ import (
 // Any time can be the start of a group and of a Read.
 func TestStartAtAnyTime(t *testing.T) {
 	ownAndShared(t, func(t *testing.T, o nats.Options, _ string) {
-		w := watch(t, newPlace(t, o))
+		w := watch(t, newFixture(t, o))
 		w.publish("other", 3)
 		w.publish("orders", 5)
 		for i, row := range []struct {
@@ -48,7 +48,7 @@ func TestStartAtAnyTime(t *testing.T) {
 // A time in a topic with removed messages is found, in its own and in a shared stream.
 func TestReadAtWithHoles(t *testing.T) {
 	ownAndShared(t, func(t *testing.T, o nats.Options, _ string) {
-		w := watch(t, newPlace(t, o))
+		w := watch(t, newFixture(t, o))
 		var times []time.Time
 		var places []string
 		for range 30 {

@@ -16,8 +16,9 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 )
 
-// The server puts a redelivered message that does not fit behind the others. So the messages
-// of a pull with a bound must fit, if the member has seen none that is larger for long. A
+// The server puts a redelivered message that does not fit behind the others. The messages of a
+// pull with a bound must therefore fit, unless one is larger than all that the member has seen
+// for long. A
 // redelivery is a few bytes larger than the delivery before, because its reply subject has
 // larger numbers.
 func TestRedeliveredMessagesFitIntoTheirPull(t *testing.T) {
@@ -41,7 +42,7 @@ func TestRedeliveredMessagesFitIntoTheirPull(t *testing.T) {
 // messages again once they get smaller.
 func TestPullsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	publish := func(n, size int) {
 		for range n {
 			require.NoError(t, s.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: make([]byte, size)}}))
@@ -70,10 +71,10 @@ func TestPullsAreBounded(t *testing.T) {
 	require.Equal(t, maxBatch, s.member.puller.request(10*maxBatch, 0, true).Batch)
 }
 
-// A pull is not given up while its messages arrive, although the line is slow.
+// A pull is not given up while its messages arrive, even if the connection is slow.
 func TestPullOverASlowLine(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	const n = 6
 	for range n {
 		require.NoError(t, s.Publish(t.Context(), []*backend.Message{{Topic: "orders", Payload: make([]byte, 200<<10)}}))
@@ -102,7 +103,7 @@ func TestPullOverASlowLine(t *testing.T) {
 // A delivery that is held for long keeps the memory of a few others alive, not of its whole
 // read.
 func TestHeldDeliveryKeepsFewOthers(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	const most = 1000
 	for range 2 {
 		s.publish(most / 2)

@@ -27,7 +27,7 @@ const lull = 40 * time.Millisecond
 // fastest of several attempts counts, because the machine may be busy.
 func TestIdleReceiveEndsSoon(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	s, err := p.b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Minute})
 	require.NoError(t, err)
 	least := time.Hour
@@ -56,7 +56,7 @@ func TestIdleReceiveEndsSoon(t *testing.T) {
 
 // Waiting members cost no goroutines beyond their callers', and leave together.
 func TestIdleMembers(t *testing.T) { // not parallel, because it counts goroutines
-	p := newPlace(t, nats.Options{Stream: "events"})
+	p := newFixture(t, nats.Options{Stream: "events"})
 	const many = 100
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -97,7 +97,7 @@ func TestConsumerLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, nats.Options{})
+			p := newFixture(t, nats.Options{})
 			s, err := p.js.CreateStream(t.Context(), streamConfig())
 			require.NoError(t, err)
 			config := consumerConfig()
@@ -158,7 +158,7 @@ func TestLargerThanAnyLimit(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "server.conf")
 			require.NoError(t, os.WriteFile(file, []byte("max_payload: 131072\n"), 0o600))
-			p := newPlace(t, nats.Options{}, "-c", file)
+			p := newFixture(t, nats.Options{}, "-c", file)
 			config := streamConfig()
 			row.stream(&config)
 			s, err := p.js.CreateStream(t.Context(), config)
@@ -184,6 +184,6 @@ func TestLargerThanAnyLimit(t *testing.T) {
 // Limits has the shortest window of all topics, because the bus repeats within it.
 func TestLimitsHaveTheShortestOnceWindow(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{Topics: map[string]nats.TopicOptions{"short": {OnceWindow: time.Second}, "long": {OnceWindow: time.Hour}, "same": {}}})
+	p := newFixture(t, nats.Options{Topics: map[string]nats.TopicOptions{"short": {OnceWindow: time.Second}, "long": {OnceWindow: time.Hour}, "same": {}}})
 	require.Equal(t, time.Second, p.b.Limits().OnceWindow)
 }

@@ -15,7 +15,7 @@ import (
 // vain once, not for each. Only deliveries that are redelivered count as forgotten.
 func TestForgottenIsFoundOutOnce(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	s.eachCrash(func(ds []backend.Delivery) bool {
 		before := s.messages()
 		forgotten := s.forgotten(ds)
@@ -35,7 +35,7 @@ func TestForgottenIsFoundOutOnce(t *testing.T) {
 // acknowledges none that has a second delivery.
 func TestForgottenIsFoundOutBeforeItComesAgain(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	s.eachCrash(func(ds []backend.Delivery) bool {
 		again, err := s.member.Receive(t.Context(), len(ds), 0)
 		require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestForgottenIsFoundOutBeforeItComesAgain(t *testing.T) {
 // sent again.
 func TestAckComesBeforeItIsHandedOutAnew(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	member, err := s.Attach(t.Context(), s.member.config)
 	require.NoError(t, err)
 	other := member.(*source)
@@ -127,7 +127,7 @@ func TestEras(t *testing.T) {
 // eachCrash crashes the server while a member receives, and calls f with the deliveries,
 // until f returns true. The server writes its deliveries ten times a second, so which ones
 // it forgets is chance.
-func (s *stage) eachCrash(f func(ds []backend.Delivery) bool) {
+func (s *fixture) eachCrash(f func(ds []backend.Delivery) bool) {
 	for range 4 {
 		s.publish(2000)
 	}
@@ -145,7 +145,7 @@ func (s *stage) eachCrash(f func(ds []backend.Delivery) bool) {
 }
 
 // receiveUntilLost receives two messages at a time until the connection is lost.
-func (s *stage) receiveUntilLost() (all []backend.Delivery) {
+func (s *fixture) receiveUntilLost() (all []backend.Delivery) {
 	for {
 		ds, err := s.member.Receive(s.Context(), 2, 0)
 		all = append(all, ds...)
@@ -159,7 +159,7 @@ func (s *stage) receiveUntilLost() (all []backend.Delivery) {
 
 // forgotten acknowledges deliveries one by one, and returns the positions of the forgotten
 // ones.
-func (s *stage) forgotten(ds []backend.Delivery) (all []string) {
+func (s *fixture) forgotten(ds []backend.Delivery) (all []string) {
 	for i := range ds {
 		if err := s.ack(ds[i : i+1]); err != nil {
 			require.ErrorIs(s, err, errForgotten)
@@ -169,7 +169,7 @@ func (s *stage) forgotten(ds []backend.Delivery) (all []string) {
 	return all
 }
 
-func (s *stage) ack(ds []backend.Delivery) error {
+func (s *fixture) ack(ds []backend.Delivery) error {
 	return s.member.Ack(s.Context(), backend.Lend(ds))
 }
 
@@ -187,7 +187,7 @@ func state(deliveries, pending uint64, waiting int) *jetstream.ConsumerInfo {
 	return c
 }
 
-// newMember returns the tally of a member that has received a number of deliveries and
+// newMember returns the tracker of a member that has received a number of deliveries and
 // holds them.
 func newMember(received uint64) *tracker {
 	t := new(tracker)
@@ -199,7 +199,7 @@ func newMember(received uint64) *tracker {
 	return t
 }
 
-// A member is alone until there is a sign of another member, and again after calm.
+// A member is alone until there is a sign of another member, and again after aloneAfter.
 func TestSignsOfAnotherMember(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

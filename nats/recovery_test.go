@@ -294,7 +294,7 @@ func TestLostDeliveriesOfOneOfTwo(t *testing.T) {
 	t.Logf("%d and %d deliveries of %d events", members[0].count(), members[1].count(), s.events)
 }
 
-// Delayed messages that are lost on their way also come before all later messages.
+// Even delayed messages that are lost on their way come before all later messages.
 func TestLostRetriesComeFirst(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)

@@ -146,7 +146,7 @@ func (l *link) namespace() string {
 }
 
 // victims are the servers that the next crash kills. In a cluster, odd crashes kill the
-// leader of the law's stream, and another server takes over. Even crashes kill all three,
+// leader of the test's stream, and another server takes over. Even crashes kill all three,
 // and only written state survives.
 func (l *link) victims(t *testing.T) []*natstest.Server {
 	l.kills++
@@ -214,14 +214,14 @@ func led(ctx context.Context, js jetstream.JetStream) bool {
 	return streams.Err() == nil
 }
 
-// A place is a test's own server, a backend on it, and a separate client.
-type place struct {
+// A fixture is a test's own server, a backend on it, and a separate client.
+type fixture struct {
 	js   jetstream.JetStream
 	conn *natsgo.Conn // the backend's
 	b    *nats.Backend
 }
 
-func newPlace(t *testing.T, o nats.Options, args ...string) *place {
+func newFixture(t *testing.T, o nats.Options, args ...string) *fixture {
 	t.Helper()
 	s := natstest.Start(t, args...)
 	direct, conn := connect(t, s), connect(t, s)
@@ -230,7 +230,7 @@ func newPlace(t *testing.T, o nats.Options, args ...string) *place {
 	b, err := nats.New(conn, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	return &place{js, conn, b}
+	return &fixture{js, conn, b}
 }
 
 func connect(t *testing.T, s *natstest.Server) *natsgo.Conn {
@@ -242,7 +242,7 @@ func connect(t *testing.T, s *natstest.Server) *natsgo.Conn {
 }
 
 // bus makes a bus on the backend, which is shut down with the test.
-func (p *place) bus(t *testing.T, o eventbus.Options) *eventbus.Bus {
+func (p *fixture) bus(t *testing.T, o eventbus.Options) *eventbus.Bus {
 	b := eventbustest.On(t, p.b, o)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)

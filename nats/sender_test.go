@@ -19,7 +19,7 @@ import (
 // would store a message of a key without an earlier one.
 func TestNothingIsSentAfterALostConnection(t *testing.T) {
 	t.Parallel()
-	s := newStage(t).sender
+	s := newFixture(t).sender
 	sent := make(chan error, 2)
 	s.do(func() {
 		sent <- s.publish(&outgoing{subject: "first"})
@@ -100,7 +100,7 @@ func TestPublishLeavesTheLibrary(t *testing.T) {
 // greeting.
 func TestCloseWhileConnecting(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	s.publish(1)
 	s.receive(1, 1)
 	defer s.hush()()
@@ -136,7 +136,7 @@ func TestCloseEndsPublish(t *testing.T) {
 // server would close the connection.
 func TestTooLargeAsItIsWritten(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	m := typical()
 	m.Headers.Set("note", string(make([]byte, 40<<10))) // escaped: three times as long
 	m.Payload = nil

@@ -39,7 +39,7 @@ func (w *watched) topicHas(n int, why string) {
 // stream it does so for each topic.
 func TestKeepEnds(t *testing.T) {
 	ownAndShared(t, func(t *testing.T, o nats.Options, stream string) {
-		w := watch(t, newPlace(t, o))
+		w := watch(t, newFixture(t, o))
 		w.declare("orders", backend.Declaration{Settings: backend.TopicSettings{Keep: time.Second}})
 		w.publish("other", 1)
 		w.publish("orders", 10)
@@ -65,7 +65,7 @@ func TestKeepEnds(t *testing.T) {
 // A crowded stream keeps messages that are younger than Keep.
 func TestKeepInACrowdedStream(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{MaxMessages: 12}))
+	w := watch(t, newFixture(t, nats.Options{MaxMessages: 12}))
 	w.declare("orders", backend.Declaration{Settings: backend.TopicSettings{Keep: time.Hour}})
 	w.publish("orders", 12)
 	w.settle(12)
@@ -127,7 +127,7 @@ func TestDeclareTogether(t *testing.T) {
 // Maintain then purges nothing.
 func TestDeclareChangesOnlySettings(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{}))
+	w := watch(t, newFixture(t, nats.Options{}))
 	s, err := w.js.Stream(t.Context(), ordersStream)
 	require.NoError(t, err)
 	config := s.CachedInfo().Config
@@ -170,7 +170,7 @@ func TestDeclareChangesOnlySettings(t *testing.T) {
 // A process that dies while it declares holds up others for a few seconds only.
 func TestDeclareAfterADeath(t *testing.T) {
 	t.Parallel()
-	w := watch(t, newPlace(t, nats.Options{}))
+	w := watch(t, newFixture(t, nats.Options{}))
 	s, err := w.js.Stream(t.Context(), ordersStream)
 	require.NoError(t, err)
 	_, err = s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "==declare", InactiveThreshold: time.Second})
@@ -187,10 +187,10 @@ func TestDeclareAfterADeath(t *testing.T) {
 }
 
 // A stream with a maximum age is used, and a notice says so. The server then removes messages
-// that a group has not got, and Maintain gives notice of them.
+// that a group has not received, and Maintain sends a notice.
 func TestMaxAge(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, nats.Options{})
+	p := newFixture(t, nats.Options{})
 	config := streamConfig()
 	config.MaxAge, config.Duplicates = 2*time.Second, 2*time.Second
 	_, err := p.js.CreateStream(t.Context(), config)

@@ -82,7 +82,7 @@ func TestManySettle(t *testing.T) {
 	require.EqualValues(t, 10, s.Unacked)
 }
 
-// An operator that gives up while the server acknowledges is not told that nothing was changed.
+// An operator who gives up while the server acknowledges does not hear that nothing was changed.
 func TestSettleThatIsCancelled(t *testing.T) {
 	t.Parallel()
 	r, server := new(rig), natstest.Start(t)

@@ -28,7 +28,7 @@ func TestStreamDrift(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, nats.Options{})
+			p := newFixture(t, nats.Options{})
 			config := streamConfig()
 			row.change(&config)
 			s, err := p.js.CreateStream(t.Context(), config)
@@ -72,7 +72,7 @@ func TestStreamOfOtherSize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, row.options)
+			p := newFixture(t, row.options)
 			config := streamConfig()
 			row.change(&config)
 			s, err := p.js.CreateStream(t.Context(), config)
@@ -114,7 +114,7 @@ func TestConsumerDrift(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, nats.Options{})
+			p := newFixture(t, nats.Options{})
 			s, err := p.js.CreateStream(t.Context(), streamConfig())
 			require.NoError(t, err)
 			if name == "filtered" { // a filter needs a stream with several subjects

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// maxKey is the most bytes of an escaped key. A subject must fit, with others, into the 4,096
-// bytes of a line of the protocol.
+// maxKey is the most bytes of an escaped key. Its subject must fit, together with others, into
+// the 4,096 bytes of a line of the protocol.
 const maxKey = 2048
 
-// escape returns the key of the bucket for a key of the store: one token of a subject. It
-// keeps letters, digits, '-', '_' and '/', and writes each other byte as '=' and two
-// hexadecimal digits. The empty key is "=". If the result would be too long, it is "==" and
-// the SHA-256 of the key, so that no two keys have the same result.
+// escape returns the key in the bucket for a key of the store: one token of a subject. Letters,
+// digits, '-', '_' and '/' stay; any other byte becomes '=' and two hexadecimal digits. The
+// empty key becomes "=". If the result would be too long, it is "==" and the SHA-256 of the key.
+// No two keys have the same result.
 func escape(key string) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder

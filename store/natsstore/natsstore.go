@@ -1,4 +1,5 @@
-// Package natsstore keeps values in a key-value bucket of NATS JetStream.
+// Package natsstore is a store of values in a key-value bucket of NATS JetStream, which all
+// members of a cluster share.
 //
 //	conn, err := nats.Connect("nats://localhost:4222")
 //	…
@@ -20,38 +21,41 @@ import (
 	"github.com/seed41896749/eventbus/store"
 )
 
-// Options are the settings of a bucket that [Open] creates. A zero field means its default. A
-// bucket that exists keeps its own settings.
+// Options are the settings of a bucket that [Open] creates. A zero field means its default. An
+// existing bucket keeps its own settings.
 type Options struct {
-	Bucket   string // the name of the bucket: letters, digits, '_' and '-'; default "eventbus"
-	Replicas int    // how many servers of a cluster keep the bucket; default 1
+	Bucket   string // name of the bucket: letters, digits, '_' and '-'; default "eventbus"
+	Replicas int    // how many servers of a cluster store the bucket; default 1
 
-	// MaxBytes bounds the storage of the bucket. In a full bucket Set fails until values
-	// have expired. Default: no bound but by the limits of the account and the server.
+	// MaxBytes limits the storage of the bucket. While the bucket is full, Set fails until
+	// values have expired. By default only the limits of the account and the server apply.
 	MaxBytes int64
 
-	Memory bool // keep values in memory: they are lost when the servers end
+	Memory bool // keep values in memory; they are lost when the servers stop
 }
 
-// A Store is a [store.Store] that all members share. Set publishes one message, and returns
-// when the servers have stored it. Get is one request. The server removes each value when its
-// time is over. It counts times in whole seconds, so a value may be kept up to two seconds
-// longer. For a second more it keeps a mark in place of the value.
+// A Store is a [store.Store] that all members share. Its methods are safe for concurrent use.
 //
-// A server that has a replica of the bucket may answer Get, so in a cluster Get may for a
-// moment miss a value that was just set. Methods are safe for concurrent use.
+// Set publishes one message and returns when the servers have stored it; Get is one request.
+// The server removes each value when its time to live is over. It counts in whole seconds, so a
+// value may live up to two seconds longer, and leaves a marker in its place for another second.
+//
+// Any server with a replica of the bucket may answer Get, so in a cluster Get may for a moment
+// miss a value that has just been set.
 type Store struct {
 	js     jetstream.JetStream
 	values jetstream.KeyValue
-	prefix string // of the subjects of values
+	prefix string // begins the subjects of values
 }
 
 var _ store.Store = (*Store)(nil)
 
-// Open returns a store in the bucket o.Bucket, and creates the bucket if it is missing. The
-// caller closes the connection of js. Times to live need nats-server 2.11: if the server is
-// older, or the bucket was made without LimitMarkerTTL, or with a history of several values,
-// the error matches [errors.ErrUnsupported].
+// Open returns a store in the bucket o.Bucket, and creates the bucket if it is missing. Closing
+// the connection of js remains the caller's job.
+//
+// Times to live need nats-server 2.11. If the server is older, or the bucket was created
+// without LimitMarkerTTL or with a history of several values, the error matches
+// [errors.ErrUnsupported].
 func Open(ctx context.Context, js jetstream.JetStream, o Options) (*Store, error) {
 	bucket := cmp.Or(o.Bucket, "eventbus")
 	values, err := open(ctx, js, bucket, o)

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,10 +18,10 @@ const (
 // flow carries one direction of a connection. Without faults it writes each read
 // unchanged.
 type flow struct {
-	link     *link
-	from, to net.Conn
-	line     *line
-	deaf     func() bool // reports whether to discard the bytes that were read
+	link      *link
+	from, to  net.Conn
+	direction *direction
+	deaf      func() bool // reports whether to discard the bytes that were read
 
 	late      []late // delayed bytes, in order
 	lateBytes int
@@ -40,7 +42,7 @@ func (f *flow) run(inspect func(chunk []byte) (pass int, last bool)) error {
 	for {
 		n, err := f.read(buf)
 		if n > 0 {
-			f.line.bytes.Add(int64(n))
+			f.direction.bytes.Add(int64(n))
 			pass, last := inspect(buf[:n])
 			if sent := f.send(buf[:pass]); sent != nil {
 				return sent
@@ -124,11 +126,11 @@ func (f *flow) writeLate() error {
 	return f.write(l.bytes)
 }
 
-// write writes chunk, at the line's rate at most, and waits while the proxy is frozen.
+// write writes chunk, at the direction's rate at most, and waits while the proxy is frozen.
 func (f *flow) write(chunk []byte) error {
 	for len(chunk) > 0 {
-		piece := chunk[:f.line.piece(len(chunk))]
-		if !wait(f.link.done, f.line.reserve(len(piece))) || !f.link.proxy.pass(f.link.done) {
+		piece := chunk[:f.direction.piece(len(chunk))]
+		if !wait(f.link.done, f.direction.reserve(len(piece))) || !f.link.proxy.pass(f.link.done) {
 			return net.ErrClosed
 		}
 		chunk = chunk[len(piece):]
@@ -140,4 +142,53 @@ func (f *flow) write(chunk []byte) error {
 		}
 	}
 	return nil
+}
+
+// direction is one direction of all connections: its counter and its rate limit.
+type direction struct {
+	bytes atomic.Int64
+	rate  atomic.Int64 // bytes per second; 0 for no limit
+
+	mu   sync.Mutex
+	free time.Time // when the direction is free for the next bytes
+}
+
+// piece returns how many of n bytes the next write takes: as many as the rate lets pass in
+// 50 ms.
+func (l *direction) piece(n int) int {
+	if rate := l.rate.Load(); rate > 0 {
+		return min(n, max(1, int(rate/20)))
+	}
+	return n
+}
+
+// reserve reserves the direction for n bytes and returns how long to wait before their write.
+func (l *direction) reserve(n int) time.Duration {
+	rate := l.rate.Load()
+	if rate <= 0 {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(time.Duration(n) * time.Second / time.Duration(rate))
+	return l.free.Sub(now)
+}
+
+// wait waits for d; it returns false if done was closed first.
+func wait(done <-chan struct{}, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-done:
+		return false
+	}
 }

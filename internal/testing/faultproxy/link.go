@@ -106,7 +106,7 @@ func reset(c net.Conn) {
 // discards requests, because the server may still have sent a reply. The method down then
 // ends the link.
 func (l *link) up() {
-	f := &flow{link: l, from: l.client, to: l.server, line: &l.proxy.up, deaf: l.gone.Load}
+	f := &flow{link: l, from: l.client, to: l.server, direction: &l.proxy.up, deaf: l.gone.Load}
 	for {
 		err := f.run(l.request)
 		if errors.Is(err, io.EOF) {
@@ -131,7 +131,7 @@ func (l *link) up() {
 // down carries replies until the server closes. If dead is set, it does not close the
 // connection to the client, which thus does not see the server close.
 func (l *link) down() {
-	f := &flow{link: l, from: l.server, to: l.client, line: &l.proxy.down, deaf: l.dead.Load}
+	f := &flow{link: l, from: l.server, to: l.client, direction: &l.proxy.down, deaf: l.dead.Load}
 	err := f.run(l.reply)
 	switch {
 	case err == nil: // the reply to drop has arrived

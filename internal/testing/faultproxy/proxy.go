@@ -1,6 +1,6 @@
-// Package faultproxy is a TCP proxy for tests, in front of a real server. It harms
-// connections as networks do: it cuts, refuses, freezes or delays them, or loses a reply.
-// It also counts requests.
+// Package faultproxy is a TCP proxy that a test puts in front of a real server to harm its
+// connections as networks do: it cuts, refuses, freezes or delays them, or loses a reply. It also
+// counts requests.
 package faultproxy
 
 import (
@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Proxy passes connections on to one server. Its methods are safe for concurrent use.
+// A Proxy passes connections on to one server. Its methods are safe for concurrent use.
 //
-// It runs one goroutine that accepts connections, and two for each connection. Close waits
-// for all of them.
+// It runs one goroutine that accepts connections, and two for each connection. Close waits for
+// all of them.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -24,7 +24,7 @@ type Proxy struct {
 	running  sync.WaitGroup
 
 	delay, jitter atomic.Int64 // nanoseconds
-	up, down      line
+	up, down      direction
 	counts        counts
 	armed         atomic.Int32                              // len(drops), readable without the lock
 	mute          atomic.Pointer[func(request []byte) bool] // see SwallowOne; nil: none
@@ -40,12 +40,12 @@ type Proxy struct {
 	drops      []*drop       // replies to lose, in the order of the calls of DropReply
 }
 
-// Option describes the traffic to the proxy.
+// An Option describes the traffic through the proxy.
 type Option func(*Proxy)
 
-// RESP makes the proxy parse requests and replies of Redis. [Proxy.Commands] then counts,
-// and [Proxy.DropReply] drops exactly the replies to the matched commands. Other traffic
-// passes unchanged and is no longer counted.
+// RESP makes the proxy parse the requests and replies of Redis. Then [Proxy.Commands] counts
+// commands, and [Proxy.DropReply] drops exactly the replies to the matched commands. Traffic that
+// is not RESP passes unchanged and is no longer counted.
 func RESP(p *Proxy) { p.resp = true }
 
 // New starts a proxy on a free port of 127.0.0.1, which ends with the test. target is a
@@ -146,4 +146,53 @@ func (p *Proxy) dial() (net.Conn, error) {
 		return nil, fmt.Errorf("faultproxy: %w", err)
 	}
 	return c, nil
+}
+
+// counts has the counts since the proxy was started.
+type counts struct {
+	roundTrips atomic.Int64
+
+	mu       sync.Mutex
+	commands map[string]*atomic.Int64
+}
+
+// command returns the counter of a command.
+func (c *counts) command(name string) *atomic.Int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.commands[name]
+	if n == nil {
+		n = new(atomic.Int64)
+		c.commands[name] = n
+	}
+	return n
+}
+
+// Commands returns how many Redis commands clients have sent, by upper-case name. It is
+// empty on a proxy without [RESP].
+func (p *Proxy) Commands() map[string]int64 {
+	p.counts.mu.Lock()
+	defer p.counts.mu.Unlock()
+	m := make(map[string]int64, len(p.counts.commands))
+	for name, n := range p.counts.commands {
+		m[name] = n.Load()
+	}
+	return m
+}
+
+// RoundTrips returns how often a client has begun to send while it was awaiting no reply. A
+// pipeline is one round trip, however long it is. With [RESP] a client awaits one reply for each
+// command; without it, the first bytes from the server.
+func (p *Proxy) RoundTrips() int64 { return p.counts.roundTrips.Load() }
+
+// Connections returns how many connections are open.
+func (p *Proxy) Connections() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// Bytes returns how many bytes clients have sent and received.
+func (p *Proxy) Bytes() (sent, received int64) {
+	return p.up.bytes.Load(), p.down.bytes.Load()
 }

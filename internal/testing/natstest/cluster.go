@@ -37,9 +37,8 @@ func StartCluster(t testing.TB) *Cluster {
 // steady is how long a new cluster must replicate without an error.
 const steady = time.Second
 
-// agree waits until the servers have replicated streams without an error for the time steady.
-// In a new cluster this takes seconds, although each server already answers, because the
-// servers must first hear from each other.
+// agree waits until the servers have replicated streams without an error for the time steady. In
+// a new cluster that takes seconds: each server answers before the servers know each other.
 func (c *Cluster) agree(t testing.TB) {
 	t.Helper()
 	var since time.Time

@@ -14,14 +14,14 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// An Operator signs accounts, and accounts sign users, as with `nsc`. A server accepts the
-// users of accounts that its operator signed.
+// An Operator signs accounts, which sign users, as `nsc` does. A server accepts the users of the
+// accounts that its operator has signed.
 type Operator struct {
 	t               testing.TB
 	self, app, root nkeys.KeyPair
 }
 
-// NewOperator makes an operator with an account that may use JetStream.
+// NewOperator makes an operator with one account, which may use JetStream.
 func NewOperator(t testing.TB) *Operator {
 	t.Helper()
 	o := &Operator{t: t}
@@ -52,7 +52,7 @@ func (o *Operator) Config() string {
 		o.public(o.app), o.sign(o.self, o.app, fields{"type": "account", "version": 2, "limits": limits}))
 }
 
-// User makes a user whose validity ends at until. It returns the path of the credentials
+// User makes a user who is valid until the given time. It returns the path of the credentials
 // file, and the secret in it.
 func (o *Operator) User(until time.Time) (path, secret string) {
 	o.t.Helper()
@@ -72,8 +72,7 @@ func (o *Operator) sign(by, of nkeys.KeyPair, claims map[string]any) string {
 	return o.claim(by, of, claims, time.Now().Add(24*time.Hour))
 }
 
-// claim returns a JSON web token with claims. The key pair of identifies its subject, and
-// the key pair by signs it.
+// claim returns a JSON web token with claims. Its subject is the key pair of, and by signs it.
 func (o *Operator) claim(by, of nkeys.KeyPair, claims map[string]any, until time.Time) string {
 	o.t.Helper()
 	body := map[string]any{"iat": time.Now().Unix(), "exp": until.Unix(), "iss": o.public(by), "sub": o.public(of), "name": "test", "nats": claims}

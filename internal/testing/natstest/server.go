@@ -1,12 +1,15 @@
-// Package natstest starts real nats-servers for tests, as processes that can be killed and
-// frozen.
+// Package natstest starts real nats-servers for tests, as processes that a test can kill and
+// freeze.
 package natstest
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,10 +26,10 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/testproc"
 )
 
-// startLimit bounds the start of a server, on a busy machine.
+// startLimit bounds the start of a server. It is generous, because the machine may be busy.
 const startLimit = 30 * time.Second
 
-// A Server is a nats-server with JetStream on a free port of the loopback.
+// A Server is a nats-server with JetStream on a free port of the loopback interface.
 type Server struct {
 	t    testing.TB
 	name string // unique among all servers
@@ -40,7 +43,7 @@ type Server struct {
 	ended chan struct{} // closed when the process has ended
 }
 
-// Start starts a server with its own data, which ends with the test. Without a nats-server
+// Start starts a server with its own data; the server ends with the test. Without a nats-server
 // the test is skipped, or fails if EVENTBUS_REQUIRE_BROKERS=1.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
@@ -111,7 +114,7 @@ func (s *Server) Dir() string { return s.dir }
 // Name returns the name that the server tells clients.
 func (s *Server) Name() string { return s.name }
 
-// Run restarts the server on its data and its port, and returns when JetStream answers.
+// Run starts the server again on its data and its port, and returns when JetStream answers.
 func (s *Server) Run() {
 	s.t.Helper()
 	s.start()
@@ -179,7 +182,7 @@ func (s *Server) answers() error {
 // Kill ends the server without warning and waits for its end.
 func (s *Server) Kill() { s.signal(syscall.SIGKILL) }
 
-// Stop shuts the server down in good order and waits for its end.
+// Stop shuts the server down cleanly and waits for its end.
 func (s *Server) Stop() { s.signal(syscall.SIGTERM) }
 
 func (s *Server) signal(sig syscall.Signal) {
@@ -200,8 +203,8 @@ func (s *Server) signal(sig syscall.Signal) {
 	s.cmd = nil
 }
 
-// Freeze stops the process until thaw is called; its connections stay open. thaw has no
-// effect when called again, or after the process has ended.
+// Freeze stops the process until thaw is called; its connections stay open. Calling thaw again,
+// or after the process has ended, has no effect.
 func (s *Server) Freeze() (thaw func()) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -250,4 +253,110 @@ func (s *Server) tail() string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// StartConfigured starts a server with text as its configuration file, for users and TLS. The
+// server ends with the test. [Server.Configure] changes the text.
+func StartConfigured(t testing.TB, text string) *Server {
+	t.Helper()
+	s := newServer(t)
+	s.args = []string{"-c", filepath.Join(s.dir, "nats.conf")}
+	s.Configure(text)
+	return s
+}
+
+// Configure restarts the server with another configuration file. It returns when the server
+// accepts connections, even if it requires a login.
+func (s *Server) Configure(text string) {
+	s.t.Helper()
+	s.Kill()
+	s.write(text)
+	s.start()
+	for deadline := time.Now().Add(startLimit); !s.greets(); <-time.After(10 * time.Millisecond) {
+		if !s.alive() || time.Now().After(deadline) {
+			s.t.Fatalf("natstest: the server on port %d does not serve; its log:\n%s", s.port, s.tail())
+		}
+	}
+}
+
+// Reload makes a running server of [StartConfigured] load another configuration file without a
+// restart. The server decides which settings it can change that way.
+func (s *Server) Reload(text string) {
+	s.t.Helper()
+	s.write(text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		s.t.Fatalf("natstest: %v", err)
+	}
+}
+
+// write writes the configuration file, with the name of the server, which must stay the same at
+// a reload.
+func (s *Server) write(text string) {
+	s.t.Helper()
+	text = "server_name: " + s.name + "\n" + text
+	if err := os.WriteFile(filepath.Join(s.dir, "nats.conf"), []byte(text), 0o600); err != nil {
+		s.t.Fatalf("natstest: %v", err)
+	}
+}
+
+// greets reports whether this server, and not another one on its port, announces JetStream to a
+// new connection, which it does before any login.
+func (s *Server) greets() bool {
+	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return false
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	var info struct {
+		Name      string `json:"server_name"`
+		JetStream bool   `json:"jetstream"`
+	}
+	text, greeting := strings.CutPrefix(line, "INFO ")
+	return err == nil && greeting && json.Unmarshal([]byte(text), &info) == nil && info.JetStream && info.Name == s.name
+}
+
+func (s *Server) alive() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Old returns the path of a nats-server of another version, such as "2.9":
+// .bin/nats-server-2.9, or the system's nats-server if it has that version. Without one the
+// test is skipped.
+func Old(t testing.TB, version string) string {
+	t.Helper()
+	candidates := []string{filepath.Join(filepath.Dir(binary(t)), "nats-server-"+version)}
+	if path, err := exec.LookPath("nats-server"); err == nil {
+		candidates = append(candidates, path)
+	}
+	for _, path := range candidates {
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		said, err := exec.Command(path, "--version").Output() // nats-server: v2.9.10
+		if err == nil && strings.HasPrefix(strings.TrimPrefix(string(said), "nats-server: v"), version+".") {
+			return path
+		}
+	}
+	t.Skipf("there is no nats-server %s", version)
+	return ""
+}
+
+// StartOld is like Start with the program at path.
+func StartOld(t testing.TB, path string, args ...string) *Server {
+	t.Helper()
+	s := newServer(t, args...)
+	s.path = path
+	s.Run()
+	return s
 }

@@ -1,4 +1,4 @@
-// Package process has the backend of a process that a test freezes and kills.
+// Package process simulates a process of which a test can freeze, cut off and kill the backend.
 package process
 
 import (
@@ -9,9 +9,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Process is the backend of a process that can be frozen, that can be cut from the broker, and
-// that can die. While it is frozen, its calls wait; a call whose context has ended meanwhile is not
-// made. While it is cut, its calls fail. After its death no call has an effect.
+// A Process is the backend as one process sees it. While the process is frozen, its calls wait;
+// a call whose context has ended by then is not made. While it is cut off from the broker, its
+// calls fail. After its death no call has an effect.
 type Process struct {
 	backend.Backend
 
@@ -24,7 +24,7 @@ type Process struct {
 // Unwrap returns the backend.
 func (p *Process) Unwrap() backend.Backend { return p.Backend }
 
-// Close leaves the backend to the other processes.
+// Close does nothing: the backend belongs to the other processes too.
 func (p *Process) Close() error { return nil }
 
 // Freeze freezes the process.
@@ -36,7 +36,7 @@ func (p *Process) Freeze() {
 	}
 }
 
-// Thaw lets it go on.
+// Thaw lets a frozen process go on.
 func (p *Process) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *Process) Thaw() {
 	}
 }
 
-// Cut cuts the process from the broker, or connects it again.
+// Cut cuts the process off from the broker, or connects it again.
 func (p *Process) Cut(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,7 @@ func (p *Process) isCut() bool {
 	return p.cut
 }
 
-// Die ends it without a warning.
+// Die ends the process without warning.
 func (p *Process) Die() {
 	p.mu.Lock()
 	p.dead = true
@@ -67,7 +67,7 @@ func (p *Process) Die() {
 	p.Thaw()
 }
 
-// Wait waits while the process is frozen, and reports whether it lives.
+// Wait waits while the process is frozen, and reports whether it is alive.
 func (p *Process) Wait() bool {
 	for {
 		p.mu.Lock()
@@ -80,7 +80,7 @@ func (p *Process) Wait() bool {
 	}
 }
 
-// call calls f, as soon as the process goes on.
+// call calls f once the process is not frozen.
 func (p *Process) call(ctx context.Context, f func() error) error {
 	if !p.Wait() {
 		return backend.ErrClosed

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 )
 
@@ -50,4 +51,13 @@ func free(port int) bool {
 	}
 	l.Close()
 	return true
+}
+
+// HeapInUse returns the bytes of live memory of this process.
+func HeapInUse() int {
+	runtime.GC()
+	runtime.GC() // a sync.Pool is empty after two collections
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/natstest"
 )
 
-// A stage is a server, a backend on it, and a member of a group.
-type stage struct {
+// A fixture is a server, a backend on it, and a member of a group.
+type fixture struct {
 	*testing.T
 	*Backend
 	server *natstest.Server
 	member *source
 }
 
-func newStage(t *testing.T) *stage {
+func newFixture(t *testing.T) *fixture {
 	s := natstest.Start(t)
 	u, err := url.Parse(s.URL())
 	require.NoError(t, err)
@@ -30,10 +30,10 @@ func newStage(t *testing.T) *stage {
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	member, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
 	require.NoError(t, err)
-	return &stage{t, b, s, member.(*source)}
+	return &fixture{t, b, s, member.(*source)}
 }
 
-func (s *stage) publish(n int) {
+func (s *fixture) publish(n int) {
 	ms := make([]*backend.Message, n)
 	for i := range ms {
 		ms[i] = typical()
@@ -41,7 +41,7 @@ func (s *stage) publish(n int) {
 	require.NoError(s, s.Publish(s.Context(), ms))
 }
 
-func (s *stage) receive(limit, want int) []backend.Delivery {
+func (s *fixture) receive(limit, want int) []backend.Delivery {
 	ds, err := s.member.Receive(s.Context(), limit, 0)
 	require.NoError(s, err)
 	require.Len(s, ds, want, "attempts %v", attempts(ds))
@@ -56,11 +56,11 @@ func attempts(ds []backend.Delivery) (all []int) {
 }
 
 // messages returns the number of messages sent so far.
-func (s *stage) messages() uint64 { return s.conn.Stats().OutMsgs }
+func (s *fixture) messages() uint64 { return s.conn.Stats().OutMsgs }
 
 // hush replaces the server by a listener that accepts connections and stays silent, until
 // end is called. The client library waits for it.
-func (s *stage) hush() (end func()) {
+func (s *fixture) hush() (end func()) {
 	s.server.Kill()
 	silent, err := net.Listen("tcp", s.server.Addr())
 	require.NoError(s, err)
