@@ -249,6 +249,7 @@ func innermost(ctx context.Context, d *Delivery) error {
 	return c.inner[p.at]
 }
 
+// errLostContext fails an event whose middleware has hidden the callPosition.
 var errLostContext = fmt.Errorf("eventbus: a middleware passed on a context that is not derived from its own")
 
 // callLive calls the BatchHandler with the live events, and sets their results.

@@ -145,7 +145,7 @@ func (b *Bus) Run(ctx context.Context) error {
 	return errors.Join(failed, b.Shutdown(drain))
 }
 
-// A Server answers requests of other programs. An [net/http.Server] is one.
+// A Server answers requests of other programs. A *[net/http.Server] is one.
 type Server interface {
 	// ListenAndServe serves until Shutdown is called. It returns earlier only if it fails.
 	ListenAndServe() error
@@ -249,9 +249,9 @@ type Options struct {
 	// group names, see [backend.CheckName]. Default: none.
 	//
 	// Set it to recover quickly from a crash: when the restarted process subscribes to a group,
-	// it gets the events that it held before the crash at once and in order. Without an Instance
-	// those events wait until their leases have expired, and later events of their keys are
-	// handled before them.
+	// it immediately gets back, in order, the events that it held before the crash. Without an
+	// Instance those events wait until their leases have expired, and later events of their keys
+	// are handled before them.
 	//
 	// If the earlier process is still running after all, its subscriptions to the group fail for
 	// good with ErrReplaced, and the contexts of their handlers end. New refuses Instance if the

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/cloudevent"
 	"github.com/seed41896749/eventbus/internal/letter"
@@ -70,15 +71,15 @@ const (
 )
 
 // encode sets every field of m except Once and OnceKey, so that m stores e. stamp is e.Time as
-// text. The headers of m are appended to room, which must have enough capacity: messages encoded
+// text. The headers of m are appended to headers, which must have enough capacity: messages encoded
 // earlier refer to it.
-func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) Headers {
-	from := len(room)
-	room = append(room, Header{Name: cloudevent.SpecVersion, Value: cloudevent.Version})
-	room = append(room, e.Headers...)
+func (e *Event) encode(m *backend.Message, topic, stamp string, headers Headers) Headers {
+	from := len(headers)
+	headers = append(headers, Header{Name: cloudevent.SpecVersion, Value: cloudevent.Version})
+	headers = append(headers, e.Headers...)
 	set := func(name, value string) {
 		if value != "" {
-			room = append(room, Header{Name: name, Value: value})
+			headers = append(headers, Header{Name: name, Value: value})
 		}
 	}
 	set(typeName, e.Type)
@@ -93,9 +94,9 @@ func (e *Event) encode(m *backend.Message, topic, stamp string, room Headers) He
 		set(retryName, e.Retry.text())
 	}
 	m.Topic, m.ID, m.Key, m.Payload = topic, e.ID, e.Key, e.Payload
-	m.Headers = room[from:len(room):len(room)]
+	m.Headers = headers[from:len(headers):len(headers)]
 	m.Position, m.Duplicate, m.AtPosition = "", false, e.AtPosition
-	return room
+	return headers
 }
 
 // decode sets e to the event that m stores. e shares the payload of m. The headers of m that

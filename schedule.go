@@ -19,6 +19,7 @@ import (
 type Scheduler interface {
 	// PublishAt publishes events at a time, see [Bus.PublishAt].
 	PublishAt(ctx context.Context, topic string, at time.Time, events ...*Event) error
+
 	// PublishIn publishes events after a duration, see [Bus.PublishIn].
 	PublishIn(ctx context.Context, topic string, in time.Duration, events ...*Event) error
 }

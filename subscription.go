@@ -40,10 +40,10 @@ func (s *Subscription) Options() SubscribeOptions {
 // partitions, and with EachInstance, because such a member has all partitions and shares none.
 // While a member waits for its share the result is empty, but not nil.
 //
-// The members of a group share the partitions of their topic evenly: of M members, each owns at
-// most P/M, rounded up. When members join or leave, partitions move. A member that gives up a
-// partition first finishes its runs. If a member crashes, its partitions move after
-// SubscribeOptions.Lease. The observer's hook PartitionMoved reports each move.
+// The members of a group share the partitions of their topic evenly: with P partitions and M
+// members, each owns at most P/M, rounded up. When members join or leave, partitions move. A
+// member that gives up a partition first finishes its runs. If a member crashes, its partitions
+// move after SubscribeOptions.Lease. The observer's hook PartitionMoved reports each move.
 func (s *Subscription) Partitions() []int { return s.s.Owned() }
 
 // State returns the current state of the subscription, and the error that causes it, if any.
@@ -64,7 +64,7 @@ type Counts struct {
 	Retried      int64 // failures after which the event is redelivered
 	DeadLettered int64 // events stored in the dead-letter topic
 	Discarded    int64 // events acknowledged without success and without a dead letter
-	LeasesLost   int64
+	LeasesLost   int64 // events whose lease this member has lost, so that another member may have them
 	Abandoned    int64 // events without a running handler that were still held when a drain ended
 
 	Held      int64 // events held now; SubscribeOptions.MaxInFlight limits them
