@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/ledger"
 )
 
-type moment = ledger.Moment
+type instant = ledger.Instant
 
 // A clock converts between time.Time and moment.
 type clock struct{ epoch time.Time }
@@ -15,13 +15,13 @@ type clock struct{ epoch time.Time }
 func newClock() clock { return clock{time.Now().Add(-1)} }
 
 // now returns the present moment.
-func (c clock) now() moment { return moment(time.Since(c.epoch)) }
+func (c clock) now() instant { return instant(time.Since(c.epoch)) }
 
 // moment returns t as a moment.
-func (c clock) moment(t time.Time) moment { return moment(t.Sub(c.epoch)) }
+func (c clock) instant(t time.Time) instant { return instant(t.Sub(c.epoch)) }
 
 // time returns m as a time.Time; the zero Time if m is zero.
-func (c clock) time(m moment) time.Time {
+func (c clock) time(m instant) time.Time {
 	if m == 0 {
 		return time.Time{}
 	}

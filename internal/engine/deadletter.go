@@ -1,46 +1,25 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math/rand/v2"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/batch"
+	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/internal/letter"
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// errElsewhere is the Delivery.Err of an event that was sent again from the dead letters of
-// another group. This group acknowledges it without a run.
-var errElsewhere = errors.New("eventbus: the event was sent again for another group")
-
-// refuse settles h, which is unfit, without a run. Its Delivery.Err decides between an
-// acknowledgement and a dead letter.
-func (s *Subscription) refuse(h *Hold) {
-	t, err := feedOf(h).settler, h.Delivery.Err
-	switch {
-	case err == nil:
-		t.burials.bury(h, ReasonNoVerdict, errTooOften(h))
-	case errors.Is(err, errElsewhere):
-		t.ackUnhandled(h)
-	case errors.Is(err, backend.ErrTooLarge):
-		t.burials.bury(h, ReasonTooLarge, unrun(ReasonTooLarge, err))
-	case errors.Is(err, backend.ErrGone):
-		s.notifier.failed(observer.Decode, s.aboutHold(h, nil), 1, err)
-		s.discarded(s.aboutLive(h, nil), ReasonGone, err)
-		t.ackUnhandled(h)
-	default:
-		s.notifier.failed(observer.Decode, s.aboutHold(h, nil), 1, err)
-		t.burials.bury(h, ReasonUnreadable, unrun(ReasonUnreadable, err))
-	}
-}
-
-// letterOf makes the dead letter of b.
-func (t *burials) letterOf(b *burial) *backend.Message {
+// deadLetterOf makes the dead letter of b.
+func (t *deadLetterQueue) deadLetterOf(b *pendingDeadLetter) *backend.Message {
 	last := time.Now() // minus the age of the run, because the wall clock may have been changed
 	if b.began != 0 {
-		last = last.Add(-time.Duration(t.sub.moment(last) - b.began))
+		last = last.Add(-time.Duration(t.sub.instant(last) - b.began))
 	}
 	f := letter.Failure{
 		Reason: b.reason, Error: textOf(b.err), Class: b.class, Attempts: b.hold.Attempt, Topic: t.topic, Group: t.sub.Group, Last: last,
@@ -49,16 +28,16 @@ func (t *burials) letterOf(b *burial) *backend.Message {
 		f.Stack = string(p.Stack)
 	}
 	m := letter.Of(&b.hold.Delivery.Message, &f)
-	m.Topic, m.ID, m.Once = t.deadLetter, t.letterID(b.hold), t.sub.engine.limits.OnceWindow > 0
+	m.Topic, m.ID, m.Once = t.deadLetter, t.deadLetterID(b.hold), t.sub.engine.limits.OnceWindow > 0
 	letter.Shorten(m, t.sub.engine.limits.Payload)
 	return m
 }
 
-// letterID returns the ID of the dead letter of h. Repeated calls that store the letter send
+// deadLetterID returns the ID of the dead letter of h. Repeated calls that store the letter send
 // the same ID, so that the backend may store only one. The ID differs for each receipt and
 // attempt. Otherwise the backend would take a second letter of the event for a duplicate of
 // the first one, which may be gone.
-func (t *burials) letterID(h *Hold) string {
+func (t *deadLetterQueue) deadLetterID(h *Hold) string {
 	hash := fnv.New64a()
 	_, _ = fmt.Fprint(hash, t.nonce, h.Arrived(), h.Attempt) // it does not fail
 	return fmt.Sprintf("%s/%s/%s/%016x", t.sub.Group, t.topic, h.Delivery.Position, hash.Sum64())
@@ -92,4 +71,269 @@ func (p Policy) classOf(err error) (name string) {
 		return ErrorClass(err)
 	}
 	return name
+}
+
+// A burial is a Hold whose dead letter is to be stored. The verdict is final: only the call
+// that stores the letter is repeated, not the run.
+type pendingDeadLetter struct {
+	hold      *Hold
+	reason    string
+	err       error
+	class     string           // of err
+	began     ledger.Instant   // when the latest run that had ended began; zero: not known
+	copy      *backend.Message // made for the first call, so that each call stores the same; nil: the event is discarded
+	isStored  bool             // letter is stored
+	key       string           // that the next owner of the partition has to know
+	passesKey bool             // key is to be stored
+	failed    bool             // the last call did not store all
+	tries     uint8            // failed calls, at most mostTries
+	until     ledger.Instant   // when the last call begins, if the event has no lease any more
+}
+
+// burials stores dead letters. Its queue makes one call at a time, like the settler's.
+type deadLetterQueue struct {
+	*consumer
+	queue *batch.Group[*pendingDeadLetter]
+
+	failing int    // burials whose last call has failed; used by the queue only
+	nonce   uint64 // tells its dead letters from the letters of other members
+}
+
+func newDeadLetterQueue(c *consumer, most int) *deadLetterQueue {
+	t := &deadLetterQueue{consumer: c, nonce: rand.Uint64()}
+	t.queue = batch.New(most, batch.AtOnce, t.flush)
+	return t
+}
+
+// The waits before a dead letter is stored again after a failed call.
+const (
+	firstDeadLetterRetry = 100 * time.Millisecond
+	maxDeadLetterRetry   = time.Second
+)
+
+// bury stores a copy of h in the dead-letter topic, and then acknowledges h. Without a
+// dead-letter topic it only acknowledges h. The next event of the key does not wait, except
+// with FailAll, where the dead letters of a key are stored in order.
+func (t *deadLetterQueue) bury(h *Hold, reason string, err error) {
+	b := &pendingDeadLetter{hold: h, reason: reason, err: err, class: t.sub.Policy.classOf(err)}
+	t.sub.ledger.lock()
+	b.began = h.Began() // a run that is stuck may end meanwhile
+	b.until = t.sub.ledger.Now.Plus(t.sub.Lease)
+	if t.deadLetter != "" && !t.sub.FailAll {
+		t.sub.ledger.Settled(h)
+	}
+	t.sub.ledger.unlock()
+	if b.key, b.passesKey = t.keyToPass(h, reason); t.deadLetter == "" && !b.passesKey {
+		t.discarded(b)
+		return
+	}
+	t.queue.Add(b)
+}
+
+// discarded acknowledges the event of b, which has no dead letter.
+func (t *deadLetterQueue) discarded(b *pendingDeadLetter) {
+	t.sub.discarded(t.sub.aboutLive(b.hold, b.hold.Run), b.reason, b.err)
+	if t.sub.Buried != nil {
+		t.notifyBuried(t.deadLetterOf(b))
+	}
+	t.buried(b.hold, b.reason)
+}
+
+// notifyBuried calls Config.Buried with a dead letter, on the notifier's goroutine.
+func (t *deadLetterQueue) notifyBuried(dead *backend.Message) {
+	s := t.sub
+	if s.Buried != nil {
+		s.notifier.call("OnDeadLetter", t.about(), func() { s.Buried(dead) })
+	}
+}
+
+// flush stores the dead letters of a batch and then acknowledges the events. After a
+// crash between the two steps, an event may get a second dead letter.
+func (t *deadLetterQueue) flush(batch []*pendingDeadLetter) {
+	live := batch[:0]
+	for _, b := range batch {
+		if b.tries > 0 && t.isOver(b) {
+			t.endRetry(b)
+			t.giveUp(b)
+			continue
+		}
+		live = append(live, b)
+	}
+	if len(live) == 0 {
+		return
+	}
+	place, err := t.store(live)
+	failed := 0
+	for _, b := range live {
+		t.endRetry(b)
+		if b.failed {
+			failed++
+			t.notStored(b)
+		} else {
+			t.stored(b)
+		}
+	}
+	if t.failing == 0 {
+		t.sub.status.clear(noDeadLetter, t.consumer)
+	}
+	if failed == 0 {
+		return
+	}
+	about := t.about()
+	if len(live) == 1 {
+		about = t.sub.aboutHold(live[0].hold, live[0].hold.Run)
+	}
+	t.sub.notifier.failed(observer.DeadLettering, about, failed, err)
+	t.sub.status.trouble(noDeadLetter, t.consumer, fmt.Errorf("dead letters cannot be stored in %s: %w", place, err))
+}
+
+// ends notes that b waits no more for a call that repeats an earlier one.
+func (t *deadLetterQueue) endRetry(b *pendingDeadLetter) {
+	if b.tries > 0 {
+		t.failing--
+	}
+}
+
+// A deadLetterPart is a message of a burial: its letter, or its key.
+type deadLetterPart struct {
+	*pendingDeadLetter
+	message *backend.Message
+}
+
+// store stores the letters and keys of live that are not stored yet. A burial that lacks a part
+// afterwards has failed set; place is the topic of the first such part.
+func (t *deadLetterQueue) store(live []*pendingDeadLetter) (place string, err error) {
+	var parts []deadLetterPart
+	for _, b := range live {
+		b.failed = false
+		if b.copy == nil && t.deadLetter != "" {
+			b.copy = t.deadLetterOf(b)
+		}
+		if b.copy != nil && !b.isStored {
+			parts = append(parts, deadLetterPart{b, b.copy})
+		}
+		if !b.passesKey {
+			continue
+		}
+		if m := t.keyMessage(b.key); m != nil {
+			parts = append(parts, deadLetterPart{b, m})
+		} else {
+			b.passesKey = false
+		}
+	}
+	if len(parts) == 0 {
+		return "", nil
+	}
+	msgs := make([]*backend.Message, len(parts))
+	for i, p := range parts {
+		msgs[i] = p.message
+	}
+	err = t.publish(msgs)
+	for i, p := range parts {
+		ok := backend.ErrorAt(err, i) == nil
+		if !ok && place == "" {
+			place = p.message.Topic
+		}
+		p.failed = p.failed || !ok
+		if p.message == p.copy {
+			p.isStored = ok
+		} else {
+			t.consumer.failed.Stored(p.key, ok)
+		}
+	}
+	return place, err
+}
+
+// publish stores msgs. A second after a drain has begun it gives up, because the drain would
+// otherwise wait for a topic that cannot be reached.
+func (t *deadLetterQueue) publish(msgs []*backend.Message) error {
+	ctx, cancel := context.WithCancelCause(t.sub.live)
+	defer cancel(nil)
+	if t.claim != nil { // because the next owner may handle the event
+		var end context.CancelFunc
+		ctx, end = context.WithDeadline(ctx, t.claim.Until())
+		defer end()
+	}
+	defer context.AfterFunc(t.sub.ctx, func() { time.AfterFunc(maxDeadLetterRetry, func() { cancel(ErrShutdown) }) })()
+	return t.sub.engine.store(ctx, msgs)
+}
+
+// stored counts and reports the dead letter of b, and acknowledges the event.
+func (t *deadLetterQueue) stored(b *pendingDeadLetter) {
+	if b.copy == nil {
+		t.discarded(b)
+		return
+	}
+	t.sub.counts.deadLettered.Add(1)
+	about := t.sub.aboutHold(b.hold, b.hold.Run)
+	about.Type = typeOf(b.copy) // the lease may have been lost meanwhile
+	notify(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
+		About: about, DeadLetter: t.deadLetter, Reason: b.reason, Err: b.err, Class: b.class,
+	})
+	t.notifyBuried(b.copy)
+	t.buried(b.hold, b.reason)
+}
+
+// notStored plans another call to store the dead letter of b. If a drain has begun, the event
+// is given back, because the drain would otherwise wait for the dead-letter topic.
+func (t *deadLetterQueue) notStored(b *pendingDeadLetter) {
+	switch {
+	case t.sub.live.Err() != nil: // the event stays held, so that the drain counts it
+	case t.sub.ctx.Err() != nil && b.hold.Leaseless():
+		t.giveUp(b)
+	case t.sub.ctx.Err() != nil:
+		b.hold.DeadLetter = nil
+		t.settler.retry(b.hold, verdict{outcome: observer.Return, after: maxDeadLetterRetry}, b.err)
+	default:
+		wait := min(firstDeadLetterRetry<<b.tries, maxDeadLetterRetry)
+		b.tries = min(b.tries+1, mostTries)
+		t.failing++
+		s := t.sub
+		s.ledger.lock()
+		b.hold.DeadLetter = b
+		at := time.Duration(s.ledger.Now.Plus(wait)).Truncate(firstDeadLetterRetry) + firstDeadLetterRetry // a moment that burials share
+		s.ledger.Repeat(b.hold, instant(at))
+		s.ledger.unlock()
+	}
+}
+
+// giveUp releases the event of b, whose dead letter is not stored. It comes again, unless it
+// was acknowledged before its run: then it is discarded.
+func (t *deadLetterQueue) giveUp(b *pendingDeadLetter) {
+	h := b.hold
+	if h.Leaseless() {
+		t.sub.discarded(t.sub.aboutLive(h, h.Run), b.reason, b.err)
+		h.DeadLetter = nil
+		t.settler.ack(h)
+	} else {
+		t.sub.notifyLost(h, h.Run, false, nil)
+		t.sub.ledger.lock()
+		t.sub.ledger.Release(h, errLeaseLost(nil))
+		t.sub.ledger.unlock()
+	}
+	if t.failing == 0 {
+		t.sub.status.clear(noDeadLetter, t.consumer)
+	}
+}
+
+// buried acknowledges h after its dead letter was stored, or discarded. With FailAll, later
+// events with the key of h then become dead letters too.
+func (t *deadLetterQueue) buried(h *Hold, reason string) {
+	if t.sub.FailAll && reason != ReasonKeyFailed { // ReleaseKey may have been called since
+		t.sub.ledger.lock()
+		t.sub.ledger.FailKey(h)
+		t.sub.ledger.unlock()
+	}
+	h.DeadLetter = nil
+	t.settler.ackUnhandled(h)
+}
+
+// isOver reports whether the time in which the dead letter of b may be stored has ended.
+func (t *deadLetterQueue) isOver(b *pendingDeadLetter) bool {
+	t.sub.ledger.lock()
+	defer t.sub.ledger.unlock()
+	if b.hold.Leaseless() {
+		return b.until <= t.sub.ledger.Now
+	}
+	return b.hold.Lost()
 }

@@ -19,25 +19,25 @@ var errStuckDriver = errors.New("eventbus: a call of the driver has not returned
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.status.enter(observer.Draining, nil)
 	s.stop(ErrShutdown)
-	s.book.lock()
-	s.book.Close()
-	s.book.unlock()
+	s.ledger.lock()
+	s.ledger.Close()
+	s.ledger.unlock()
 	defer s.hurry(ctx)()
 	s.owner.drain()
 
 	handlers := s.awaitQuiet()
-	_ = s.feeds.all() // waits for a search that starts a fetcher
-	s.await(done(s.feeds.fetching.Wait))
+	_ = s.consumers.all() // waits for a search that starts a fetcher
+	s.await(done(s.consumers.fetching.Wait))
 	s.awaitSettled()
-	s.await(s.keeper.end())
-	s.book.lock()
-	unsettled := s.book.Abandon(ErrShutdown)
-	s.book.unlock()
+	s.await(s.leases.end())
+	s.ledger.lock()
+	unsettled := s.ledger.Abandon(ErrShutdown)
+	s.ledger.unlock()
 	s.counts.abandoned.Add(int64(unsettled))
 	closed := make(chan error, 2)
 	s.await(done(func() { closed <- s.owner.close() }))
 	s.await(done(func() { s.engine.leave(s) })) // before the group may end, which Maintain would take for a fault
-	s.await(done(func() { closed <- s.feeds.close() }))
+	s.await(done(func() { closed <- s.consumers.close() }))
 	for range cap(closed) {
 		select {
 		case e := <-closed:
@@ -47,7 +47,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 		}
 	}
 	s.giveUp(ErrShutdown)
-	s.book.end()
+	s.ledger.end()
 	s.status.enter(observer.Closed, nil)
 	return Abandoned{Topic: s.Topic, Group: s.Group, Handlers: handlers, Unsettled: unsettled}, err
 }
@@ -56,14 +56,14 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 // overWait after that, even if a call of the driver has not returned.
 func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
-		s.book.lock()
-		s.book.Interrupt(ErrShutdown)
-		s.book.unlock()
+		s.ledger.lock()
+		s.ledger.Interrupt(ErrShutdown)
+		s.ledger.unlock()
 		time.AfterFunc(lastWait, func() {
 			s.giveUp(ErrShutdown)
-			s.book.lock()
-			s.book.Hurry()
-			s.book.unlock()
+			s.ledger.lock()
+			s.ledger.RepeatNow()
+			s.ledger.unlock()
 			time.AfterFunc(overWait, func() { s.overOnce.Do(func() { close(s.over) }) })
 		})
 	})
@@ -108,34 +108,34 @@ func done(f func()) <-chan struct{} {
 func (s *Subscription) awaitQuiet() int {
 	select {
 	case <-done(func() {
-		<-s.book.quiet
-		s.book.workers.Wait() // after its last run, a worker settles the event and calls a hook
+		<-s.ledger.quiet
+		s.ledger.workers.Wait() // after its last run, a worker settles the event and calls a hook
 	}):
 	case <-s.live.Done():
 	}
-	s.book.lock()
-	defer s.book.unlock()
-	return s.book.Stats().Running
+	s.ledger.lock()
+	defer s.ledger.unlock()
+	return s.ledger.Stats().Running
 }
 
 // awaitSettled waits until no Hold is being settled, or until the drain gives up. Then it
 // waits for the last calls.
 func (s *Subscription) awaitSettled() {
 	for {
-		s.book.mu.Lock()
-		settled := s.book.Settling() == 0
-		s.book.mu.Unlock()
+		s.ledger.mu.Lock()
+		settled := s.ledger.Settling() == 0
+		s.ledger.mu.Unlock()
 		if settled {
 			break
 		}
 		select {
-		case <-s.book.changed:
+		case <-s.ledger.changed:
 			continue
 		case <-s.live.Done():
 		}
 		break
 	}
 	s.await(done(func() {
-		_ = s.feeds.each(func(f *feed) error { f.settler.idle(); return nil })
+		_ = s.consumers.each(func(c *consumer) error { c.settler.idle(); return nil })
 	}))
 }

@@ -3,14 +3,15 @@
 // docs/engine.md is its map. An event passes these files in order:
 //
 //	fetch.go       the fetcher receives it, and makes it a Hold
-//	book.go        the ledger decides which Holds a worker gets
+//	ledger.go      the ledger decides which Holds a worker gets
 //	worker.go      the worker calls its handler (run.go)
-//	decide.go      the Policy decides how to settle it
-//	settle.go      the settler settles it (giveback.go, burial.go)
+//	policy.go      the Policy decides how to settle it
+//	settle.go      the settler settles it (giveback.go, deadletter.go)
 //
-// The ledger (package ledger) also decides about timeouts and lost leases, as its one timer in
-// book.go ticks. The keeper (keeper.go) extends leases, maintain.go runs maintenance, and the
-// notifier (notifier.go) calls the observer.
+// The ledger (package ledger) also decides about timeouts and lost leases, whenever its one timer
+// in ledger.go fires. The lease extender (lease.go) extends leases, and the notifier (notifier.go)
+// calls the observer. Jobs run beside the events: maintenance (job.go), publishing scheduled events
+// (schedule.go), finding topics (discovery.go), owning partitions (partitionowner.go).
 package engine
 
 import (
@@ -55,7 +56,7 @@ type Engine struct {
 	dropped        atomic.Int64
 	outage         outage.Outage
 	discovery      discovery
-	settings       map[string]*first // declarations of topics, by name
+	settings       map[string]*setup // declarations of topics, by name
 	publishTimeout time.Duration
 	partitions
 	failed chan error // see Failed
@@ -66,11 +67,11 @@ type Engine struct {
 	mu      sync.Mutex
 	closing bool
 	subs    map[*Subscription]struct{}
-	jobs    map[[2]string]*job // maintenance, by topic and group
-	movers  map[string]*mover  // of scheduled events, by topic
-	down    chan struct{}      // closed when Shutdown has ended
-	left    []Abandoned        // result of Shutdown; valid after down is closed
-	downErr error              // result of Shutdown; valid after down is closed
+	jobs    map[[2]string]*sharedJob // maintenance, by topic and group
+	movers  map[string]*mover        // of scheduled events, by topic
+	down    chan struct{}            // closed when Shutdown has ended
+	left    []Abandoned              // result of Shutdown; valid after down is closed
+	downErr error                    // result of Shutdown; valid after down is closed
 }
 
 // New returns an Engine for b. Shutdown closes b.
@@ -83,7 +84,7 @@ func New(b backend.Backend, o Options) *Engine {
 		partitions: newPartitions(b, o.Partitions),
 		failed:     make(chan error, 1),
 		subs:       map[*Subscription]struct{}{},
-		jobs:       map[[2]string]*job{},
+		jobs:       map[[2]string]*sharedJob{},
 		movers:     map[string]*mover{},
 		down:       make(chan struct{}),
 	}
@@ -132,9 +133,9 @@ func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
 	if len(e.partitions) == 0 && len(e.settings) == 0 {
 		return e.publisher.Publish(ctx, msgs)
 	}
-	before := firsts{ctx: ctx, timeout: e.publishTimeout}
+	before := setups{ctx: ctx, timeout: e.publishTimeout}
 	defer before.end()
-	divided := make([]*partitioned, 0, 4) // of msgs
+	divided := make([]*partitionedTopic, 0, 4) // of msgs
 	for _, m := range msgs {
 		if p := e.partitions[m.Topic]; p != nil {
 			if !slices.Contains(divided, p) {
@@ -143,7 +144,7 @@ func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
 				}
 				divided = append(divided, p)
 			}
-			m.Topic = p.of(m)
+			m.Topic = p.partitionOf(m)
 		}
 		if err := before.do(e.settings[m.Topic]); err != nil {
 			return err
@@ -168,7 +169,7 @@ func (e *Engine) Ready(ctx context.Context) error {
 	}
 	var errs []error
 	ping := func() error { return backend.Ping(ctx, e.backend) }
-	if err := driving("Ping", ping); !errors.Is(err, errors.ErrUnsupported) {
+	if err := callDriver("Ping", ping); !errors.Is(err, errors.ErrUnsupported) {
 		errs = append(errs, err)
 	}
 	slices.SortStableFunc(subs, func(x, y *Subscription) int {
@@ -235,7 +236,7 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	wg.Wait()
 	errs = append(errs, inTime(ctx, e.endMovers))
 	errs = append(errs, inTime(ctx, func() error { return e.publisher.Close(ctx) }))
-	errs = append(errs, inTime(ctx, func() error { return driving("Close", e.backend.Close) }))
+	errs = append(errs, inTime(ctx, func() error { return callDriver("Close", e.backend.Close) }))
 	err = errors.Join(errs...)
 	e.notifier.close(ctx, err)
 	return left, err
@@ -250,14 +251,14 @@ func (e *Engine) join(s *Subscription) error {
 		return backend.ErrClosed
 	}
 	e.subs[s] = struct{}{}
-	for topic := range s.feeds.byTopic { // nobody else uses it yet
-		e.hold(topic, s)
+	for topic := range s.consumers.byTopic { // nobody else uses it yet
+		e.startJobs(topic, s)
 	}
-	e.holdWhole(s)
+	e.startPartitionJobs(s)
 	if s.searches() {
 		e.discovery.begin()
 	}
-	s.turns.share(len(s.feeds.byTopic))
+	s.roundRobin.setTopics(len(s.consumers.byTopic))
 	s.start()
 	return nil
 }
@@ -267,10 +268,10 @@ func (e *Engine) leave(s *Subscription) {
 	e.mu.Lock()
 	delete(e.subs, s)
 	e.mu.Unlock()
-	for _, f := range s.feeds.all() {
-		f.leaveTopic()
+	for _, c := range s.consumers.all() {
+		c.leaveTopic()
 	}
-	e.leaveWhole(s)
+	e.endPartitionJobs(s)
 	if s.searches() {
 		e.discovery.end()
 	}

@@ -49,7 +49,7 @@ func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) 
 		s.failing.add(&f)
 	}
 	if v.outcome != observer.Forget {
-		tell(s.notifier.later.Retried, observer.Retried{
+		notify(s.notifier.later.Retried, observer.Retried{
 			About: s.aboutLive(h, h.Run), Outcome: v.outcome, MaxAttempts: v.most, After: after, Err: err, Class: f.Class,
 		})
 	}

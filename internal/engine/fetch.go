@@ -19,20 +19,20 @@ import (
 // A fetcher receives the events of a topic. Its goroutine owns anew and brought. The lock of the
 // feeds guards pause.
 type fetcher struct {
-	*feed
-	ctx  context.Context // done after a drain has begun
-	room chan struct{}   // gets a value when the ledger wants more messages
+	*consumer
+	ctx     context.Context // done after a drain has begun
+	mayRead chan struct{}   // gets a value when the ledger wants more messages
 
-	anew    bool // the group was made anew, and no Receive has succeeded since
-	brought int  // how many events the last Receive has brought
+	remade   bool // the group was made anew, and no Receive has succeeded since
+	lastRead int  // how many events the last Receive has brought
 
-	gatherer gatherer
+	takeover takeover
 
 	pause context.CancelFunc // cancels the Receive under way, or the wait for it
 }
 
-func newFetcher(f *feed) *fetcher {
-	return &fetcher{feed: f, ctx: f.sub.ctx, room: make(chan struct{}, 1), gatherer: gatherer{feed: f}}
+func newFetcher(c *consumer) *fetcher {
+	return &fetcher{consumer: c, ctx: c.sub.ctx, mayRead: make(chan struct{}, 1), takeover: takeover{consumer: c}}
 }
 
 // fetch receives events until a drain begins or heal ends the subscription or the feed. It
@@ -40,27 +40,27 @@ func newFetcher(f *feed) *fetcher {
 func (f *fetcher) fetch() {
 	again := newBackoff()
 	for goesOn := f.begin(again); goesOn && f.ctx.Err() == nil; {
-		f.gatherer.look(f.ctx)
-		if f.sub.turns != nil && f.apart() {
-			f.awaitRoom(f.ctx) // before the turn, because it may be that only this topic has no room
+		f.takeover.poll(f.ctx)
+		if f.sub.roundRobin != nil && f.apart() {
+			f.awaitWanted(f.ctx) // before the turn, because it may be that only this topic has no room
 		}
-		own, ok := f.sub.turns.take(f.ctx, f.brought > 0)
+		own, ok := f.sub.roundRobin.acquire(f.ctx, f.lastRead > 0)
 		if !ok {
 			return
 		}
 		ctx, end, paused := f.session()
 		if paused {
-			f.sub.turns.leaves(own)
+			f.sub.roundRobin.release(own)
 			f.awaitResume()
 			continue
 		}
 		g := f.awaitGrant(ctx, own)
 		var err error
 		if g.Messages > 0 {
-			f.sub.turns.begin(own, end)
+			f.sub.roundRobin.begin(own, end)
 			err = f.receive(ctx, g)
 		}
-		f.sub.turns.leaves(own)
+		f.sub.roundRobin.release(own)
 		if g.Messages > 0 {
 			goesOn = f.goesOn(ctx, err, again)
 		}
@@ -72,7 +72,7 @@ func (f *fetcher) fetch() {
 func (f *fetcher) goesOn(ctx context.Context, err error, again *backoff.ExponentialBackOff) bool {
 	if err == nil {
 		again.Reset()
-		f.anew = false
+		f.remade = false
 		return true
 	}
 	if errors.Is(err, errNotOwned) { // the coordinator notices it too
@@ -85,21 +85,21 @@ func (f *fetcher) goesOn(ctx context.Context, err error, again *backoff.Exponent
 	}
 	if isOnlyEnd(ctx, err) {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // it has waited for messages, so that the group is not paused
-			f.sub.status.clear(halted, f.feed)
+			f.sub.status.clear(halted, f.consumer)
 		}
 		return true
 	}
-	return f.ctx.Err() != nil || f.heal(err, again)
+	return f.ctx.Err() != nil || f.recoverFrom(err, again)
 }
 
-// lookForResume is the time between two looks whether the group is still paused.
-const lookForResume = time.Second
+// resumePoll is the time between two looks whether the group is still paused.
+const resumePoll = time.Second
 
 // halt shows that an operator has paused the group, and waits until the next Receive.
 func (f *fetcher) halt(p *backend.PausedError) {
-	f.sub.status.clear(noReceive, f.feed)
-	f.sub.status.trouble(halted, f.feed, p)
-	wait := lookForResume
+	f.sub.status.clear(noReceive, f.consumer)
+	f.sub.status.trouble(halted, f.consumer, p)
+	wait := resumePoll
 	if until := p.Pause.Until; !until.IsZero() {
 		wait = min(wait, max(time.Until(until), emptyRead))
 	}
@@ -120,12 +120,12 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 // arrives, because a lease is counted from the call of Receive. The caller calls end.
 func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 	most := f.sub.Lease / 3
-	if f.gatherer.gathers() {
-		most = min(most, ledger.GatherTime)
+	if f.takeover.active() {
+		most = min(most, ledger.TakeoverWait)
 	}
-	f.sub.feeds.mu.Lock()
-	defer f.sub.feeds.mu.Unlock()
-	if !isClosed(f.sub.feeds.resumed) {
+	f.sub.consumers.mu.Lock()
+	defer f.sub.consumers.mu.Unlock()
+	if !isClosed(f.sub.consumers.resumed) {
 		return nil, nil, true
 	}
 	if f.claim != nil { // a Receive that waits for longer might get a lease that ends too late
@@ -137,17 +137,17 @@ func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 
 // endRead cancels the Receive under way. The fetcher then makes the next one.
 func (f *fetcher) endRead() {
-	f.sub.feeds.mu.Lock()
-	defer f.sub.feeds.mu.Unlock()
+	f.sub.consumers.mu.Lock()
+	defer f.sub.consumers.mu.Unlock()
 	if f.pause != nil {
 		f.pause()
 	}
 }
 
 func (f *fetcher) awaitResume() {
-	f.sub.feeds.mu.Lock()
-	resumed := f.sub.feeds.resumed
-	f.sub.feeds.mu.Unlock()
+	f.sub.consumers.mu.Lock()
+	resumed := f.sub.consumers.resumed
+	f.sub.consumers.mu.Unlock()
 	select {
 	case <-resumed:
 	case <-f.ctx.Done():
@@ -157,7 +157,7 @@ func (f *fetcher) awaitResume() {
 // wake wakes the fetcher if it waits for room.
 func (f *fetcher) wake() {
 	select {
-	case f.room <- struct{}{}:
+	case f.mayRead <- struct{}{}:
 	default:
 	}
 }
@@ -175,7 +175,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	ds, err := a.receive(ctx, n, g.Bytes)
 	took := time.Since(start)
 	if len(ds) == 0 && (err == nil || isOnlyEnd(ctx, err)) {
-		f.gatherer.waited(took)
+		f.takeover.waited(took)
 	}
 	if len(ds) < n {
 		took = 0 // it waited for messages
@@ -192,10 +192,10 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		size += ds[i].Size()
 	}
 	f.sub.Limiter.Fill(g, len(ds), int64(size))
-	f.brought = len(ds)
+	f.lastRead = len(ds)
 	if err == nil { // before a handler runs, which may look at the state
-		f.sub.status.clear(noReceive, f.feed)
-		f.sub.status.clear(halted, f.feed)
+		f.sub.status.clear(noReceive, f.consumer)
+		f.sub.status.clear(halted, f.consumer)
 	}
 	switch {
 	case len(ds) > 0:
@@ -207,7 +207,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		if early := time.Until(f.sub.time(asked).Add(emptyRead)); early > 0 {
 			sleep(ctx, early)
 		}
-	case f.sub.turns != nil:
+	case f.sub.roundRobin != nil:
 		f.unread(a)
 	}
 	return err
@@ -225,26 +225,26 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledge
 			}
 		}
 		s.counts.received.Add(int64(len(ds)))
-		tell(s.notifier.later.Received, info)
+		notify(s.notifier.later.Received, info)
 	}
 	n := len(ds)
 	if n > 0 {
-		s.book.mu.Lock()
-		r.Holds = s.book.Fill(a.book, ds)
-		s.book.mu.Unlock()
+		s.ledger.mu.Lock()
+		r.Holds = s.ledger.Fill(a.holds, ds)
+		s.ledger.mu.Unlock()
 	}
 	for _, h := range r.Holds {
 		s.open(h)
 		s.judge(h)
 	}
 	clear(ds) // otherwise the lent slice would keep payloads in memory until the next Receive
-	s.book.lock()
+	s.ledger.lock()
 	if took > 0 {
-		s.book.Read(took)
+		s.ledger.ReadTook(took)
 	}
-	a.book.Attempted(r, s.judge)
-	s.book.Put(a.book, r)
-	s.book.unlock()
+	a.holds.CorrectAttempts(r, s.judge)
+	s.ledger.Put(a.holds, r)
+	s.ledger.unlock()
 	if n > 0 {
 		runtime.Gosched() // starts the woken worker before the fetcher calls the next Receive
 	}

@@ -168,7 +168,7 @@ func TestFailedKeyKeepsNoRead(t *testing.T) {
 			for range 2 {
 				runtime.GC()
 			}
-			require.True(r, s.feeds.all()[0].attachment.Load().book.Remembers("k"))
+			require.True(r, s.consumers.all()[0].attachment.Load().holds.Remembers("k"))
 			require.Len(r, texts, 2)
 			require.Nil(r, texts[0].Value())
 		})

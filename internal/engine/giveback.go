@@ -14,14 +14,14 @@ import (
 func (t *settler) retry(h *Hold, v verdict, err error) {
 	s := t.sub
 	after := v.after
-	s.book.lock()
+	s.ledger.lock()
 	if v.outcome != observer.Return {
-		after = max(after, s.book.Floor(h))
+		after = max(after, s.ledger.Floor(h))
 	}
 	if v.outcome == observer.Retry {
-		s.book.Failed(h)
+		s.ledger.Failed(h)
 	}
-	s.book.unlock()
+	s.ledger.unlock()
 	allowed := t.allowed(after)
 	if allowed < after && attachmentOf(h).delayer != nil {
 		s.notifier.failed(observer.Delay, s.aboutHold(h, h.Run), 1, fmt.Errorf("eventbus: the event is redelivered after %v, not %v, because the backend delays no longer", allowed, after))
@@ -35,9 +35,9 @@ func (t *settler) retry(h *Hold, v verdict, err error) {
 	if v.outcome != observer.Return {
 		t.postponed(h, v, allowed, err)
 	}
-	s.book.lock()
-	s.book.Postpone(h, s.book.Now.Plus(allowed), v.outcome == observer.Retry)
-	s.book.unlock()
+	s.ledger.lock()
+	s.ledger.Postpone(h, s.ledger.Now.Plus(allowed), v.outcome == observer.Retry)
+	s.ledger.unlock()
 }
 
 // allowed returns d, but at most the longest delay of the backend.
@@ -58,24 +58,24 @@ func (t *settler) flushDelays(hs []*Hold) {
 		t.delay(a, hs[from:to])
 		from = to
 	}
-	t.overdue.check(t.sub.moment(time.Now()))
+	t.failures.check(t.sub.instant(time.Now()))
 }
 
 // delay gives back Holds of one attachment.
 func (t *settler) delay(a *attachment, hs []*Hold) {
 	s, refunds := t.sub, t.sub.engine.limits.Refund
 	live, ds := hs[:0], make([]backend.Delayed, 0, len(hs))
-	s.book.lock()
+	s.ledger.lock()
 	for _, h := range hs {
 		if h.Tries > 0 && h.Lost() { // no repeated call after the lease
 			t.giveUpDelay(h, backend.ErrUnknownOutcome)
 			continue
 		}
-		s.book.Expecting(h, refunds)
-		after := time.Duration(max(h.Due-s.book.Now, 0))
+		s.ledger.BeforeDelay(h, refunds)
+		after := time.Duration(max(h.Due-s.ledger.Now, 0))
 		live, ds = append(live, h), append(ds, backend.Delayed{Delivery: h.Delivery, For: t.allowed(after), Refund: !h.Counted})
 	}
-	s.book.unlock()
+	s.ledger.unlock()
 	if len(live) == 0 {
 		return
 	}
@@ -83,27 +83,27 @@ func (t *settler) delay(a *attachment, hs []*Hold) {
 	err := a.delay(ctx, ds)
 	cancel()
 	failed := 0
-	s.book.lock()
+	s.ledger.lock()
 	for i, h := range live {
 		switch e := backend.ErrorAt(err, i); {
 		case e == nil:
-			t.overdue.ended(h)
-			s.book.Delayed(h, s.book.Now.Plus(ds[i].For))
+			t.failures.ended(h)
+			s.ledger.Delayed(h, s.ledger.Now.Plus(ds[i].For))
 		case errors.Is(e, backend.ErrLeaseLost):
-			t.overdue.ended(h)
-			s.book.NotDelayed(h, e)
+			t.failures.ended(h)
+			s.ledger.NotDelayed(h, e)
 		default:
 			failed++
 			if !backend.NotStored(e) {
-				s.book.Unclear(h, ds[i].For)
+				s.ledger.MarkUnknown(h, ds[i].For)
 			}
 			t.notDelayed(h, e)
 		}
 	}
-	s.book.unlock()
+	s.ledger.unlock()
 	switch {
 	case failed == 0:
-		t.overdue.leaves(byDelay, 0, nil)
+		t.failures.leftToLease(byDelay, 0, nil)
 	case !errors.Is(err, errors.ErrUnsupported):
 		s.notifier.failed(observer.Delay, t.about(), failed, err)
 	}
@@ -117,7 +117,7 @@ func (t *settler) notDelayed(h *Hold, err error) {
 	case t.hopeless(h, err, 0):
 		t.giveUpDelay(h, err)
 	default:
-		t.sub.book.Repeat(h, t.sub.book.Now.Plus(wait))
+		t.sub.ledger.Repeat(h, t.sub.ledger.Now.Plus(wait))
 	}
 }
 
@@ -125,8 +125,8 @@ func (t *settler) notDelayed(h *Hold, err error) {
 // lock.
 func (t *settler) giveUpDelay(h *Hold, err error) {
 	if !errors.Is(err, errors.ErrUnsupported) {
-		t.overdue.leaves(byDelay, t.sub.book.Now, err)
+		t.failures.leftToLease(byDelay, t.sub.ledger.Now, err)
 	}
-	t.overdue.ended(h)
-	t.sub.book.NotDelayed(h, err)
+	t.failures.ended(h)
+	t.sub.ledger.NotDelayed(h, err)
 }

@@ -13,32 +13,32 @@ import (
 // wanted returns how many messages the ledger wants now. If it wants none, room gets a value
 // later.
 func (f *fetcher) wanted() int {
-	b := &f.sub.book
+	b := &f.sub.ledger
 	b.lock()
 	defer b.unlock()
-	return b.Wanted(f.attachment.Load().book)
+	return b.Wanted(f.attachment.Load().holds)
 }
 
 // apart reports whether the ledger may have no room for this topic, but room for others.
 func (f *fetcher) apart() bool {
-	a, b := f.attachment.Load(), &f.sub.book
+	a, b := f.attachment.Load(), &f.sub.ledger
 	if a == nil {
 		return false
 	}
 	b.lock()
 	defer b.unlock()
-	return b.Apart(a.book)
+	return b.Apart(a.holds)
 }
 
-// awaitRoom waits until the ledger wants messages, and returns how many. It returns 0 when
+// awaitWanted waits until the ledger wants messages, and returns how many. It returns 0 when
 // ctx is done.
-func (f *fetcher) awaitRoom(ctx context.Context) int {
+func (f *fetcher) awaitWanted(ctx context.Context) int {
 	for ctx.Err() == nil {
 		if n := f.wanted(); n > 0 {
 			return n
 		}
 		select {
-		case <-f.room:
+		case <-f.mayRead:
 		case <-ctx.Done():
 		}
 	}
@@ -52,24 +52,24 @@ func (f *fetcher) reserve(own *turn, n int) int {
 	if !own.busy {
 		return 1
 	}
-	b := &f.sub.book
+	b := &f.sub.ledger
 	b.lock()
 	defer b.unlock()
-	b.Asking(f.attachment.Load().book, max(min(n, f.brought)-1, 0))
+	b.Reserve(f.attachment.Load().holds, max(min(n, f.lastRead)-1, 0))
 	return n
 }
 
 // acquire asks the limiter for places. If it has to wait, Receives of other topics may end for
 // it.
 func (f *fetcher) acquire(ctx context.Context, n int) (g limiter.Grant, err error) {
-	if f.sub.turns == nil {
+	if f.sub.roundRobin == nil {
 		return f.sub.Limiter.Acquire(ctx, n)
 	}
 	g, err = f.sub.Limiter.Acquire(atOnce, n)
 	if _, waits := errors.AsType[*limiter.WaitError](err); g.Messages > 0 || waits {
 		return g, err
 	}
-	f.sub.turns.hungers(func() { g, err = f.sub.Limiter.Acquire(ctx, n) })
+	f.sub.roundRobin.whileWaiting(func() { g, err = f.sub.Limiter.Acquire(ctx, n) })
 	return g, err
 }
 
@@ -89,7 +89,7 @@ func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 		return limiter.Grant{}
 	}
 	if n == 0 {
-		f.sub.turns.hungers(func() { n = f.awaitRoom(ctx) })
+		f.sub.roundRobin.whileWaiting(func() { n = f.awaitWanted(ctx) })
 	}
 	if n == 0 {
 		return limiter.Grant{}
@@ -103,7 +103,7 @@ func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	}
 	if err == nil {
 		f.sub.status.clear(limited, nil)
-		f.sub.status.clear(noPlace, nil)
+		f.sub.status.clear(limiterFails, nil)
 	}
 	if err == nil || ctx.Err() != nil {
 		return granted
@@ -115,15 +115,15 @@ func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	}
 	err = fmt.Errorf("limiter: %w", err)
 	f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
-	f.sub.status.trouble(noPlace, nil, err)
+	f.sub.status.trouble(limiterFails, nil, err)
 	sleep(ctx, time.Second)
 	return granted
 }
 
 // unread frees the room that reserve has reserved for a Receive without deliveries, or for none.
 func (f *fetcher) unread(a *attachment) {
-	b := &f.sub.book
+	b := &f.sub.ledger
 	b.lock()
 	defer b.unlock()
-	b.Unread(a.book)
+	b.Unreserve(a.holds)
 }

@@ -92,9 +92,9 @@ func TestMemberThatStoodStillIsTold(t *testing.T) {
 		s := r.sub(Config{Mode: Manual, Lease: 30 * time.Second}, func(_ context.Context, h *Run) error { held.Store(h); return nil })
 		r.publish("1")
 		r.pass(time.Second)
-		s.book.mu.Lock() // as if the process had stood still: neither the timer nor the keeper ran
+		s.ledger.mu.Lock() // as if the process had stood still: neither the timer nor the keeper ran
 		s.epoch = s.epoch.Add(-time.Minute)
-		s.book.mu.Unlock()
+		s.ledger.mu.Unlock()
 		require.ErrorIs(r, held.Load().Ack(r.Context()), backend.ErrLeaseLost)
 		require.Len(r, heard[observer.LeaseLost](r), 1)
 	})

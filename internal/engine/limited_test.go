@@ -182,8 +182,8 @@ func TestNoRoomForReadsThatAreNotGranted(t *testing.T) {
 		r.pass(30 * time.Second) // all events that were received have been handled
 		state, _ := s.State()
 		require.Equal(r, observer.Limited, state)
-		require.Greater(r, s.feeds.byTopic["t"].fetcher.brought, 1)
-		require.Equal(r, s.feeds.byTopic["t"].fetcher.wanted(), s.feeds.byTopic["u"].fetcher.wanted())
+		require.Greater(r, s.consumers.byTopic["t"].fetcher.lastRead, 1)
+		require.Equal(r, s.consumers.byTopic["t"].fetcher.wanted(), s.consumers.byTopic["u"].fetcher.wanted())
 	})
 }
 

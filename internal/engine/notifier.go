@@ -37,12 +37,12 @@ func (n *notifier) close(ctx context.Context, err error) {
 		defer cancel()
 	}
 	_ = n.queue.Wait(ctx) // a full queue would drop the last call
-	tell(n.later.Stopped, observer.Stopped{Err: err})
+	notify(n.later.Stopped, observer.Stopped{Err: err})
 	_ = n.queue.Wait(ctx)
 }
 
 // tell calls hook with e, unless hook is nil.
-func tell[E any](hook func(E), e E) {
+func notify[E any](hook func(E), e E) {
 	if hook != nil {
 		hook(e)
 	}
@@ -59,7 +59,7 @@ func (n *notifier) call(name string, about observer.About, f func()) {
 }
 
 func (n *notifier) failed(scope observer.Scope, about observer.About, events int, err error) {
-	tell(n.later.Failed, observer.Failed{Scope: scope, About: about, Events: events, Err: err})
+	notify(n.later.Failed, observer.Failed{Scope: scope, About: about, Events: events, Err: err})
 }
 
 func (n *notifier) published(topic string, msgs []*backend.Message, took time.Duration, err error) {
@@ -73,7 +73,7 @@ func (n *notifier) published(topic string, msgs []*backend.Message, took time.Du
 			}
 		}
 	}
-	tell(n.now.Published, p)
+	notify(n.now.Published, p)
 }
 
 // dropped reports how many of msgs, for topic, were dropped, and returns their number.
@@ -85,10 +85,25 @@ func (n *notifier) dropped(topic string, msgs []*backend.Message, err error) int
 			d.Bytes += m.Size()
 		}
 	}
-	tell(n.later.Dropped, d)
+	notify(n.later.Dropped, d)
 	return d.Events
 }
 
 func (n *notifier) noticed(b backend.Notice) {
-	tell(n.later.Noticed, observer.Noticed{Topic: b.Topic, Group: b.Group, Text: b.Text, Err: b.Err})
+	notify(n.later.Noticed, observer.Noticed{Topic: b.Topic, Group: b.Group, Text: b.Text, Err: b.Err})
+}
+
+func (s *Subscription) notifyLost(h *Hold, run any, running bool, why error) {
+	s.counts.leasesLost.Add(1)
+	if why == nil {
+		why = fmt.Errorf("%w: it was not extended for %v", backend.ErrLeaseLost, s.Lease)
+	}
+	notify(s.notifier.later.LeaseLost, observer.LeaseLost{
+		About: s.aboutHold(h, run), Running: running, Held: time.Duration(s.instant(time.Now()) - h.Arrived()), Err: why,
+	})
+}
+
+func (s *Subscription) discarded(about observer.About, reason string, err error) {
+	s.counts.discarded.Add(1)
+	notify(s.notifier.later.Discarded, observer.Discarded{About: about, Reason: reason, Err: err})
 }

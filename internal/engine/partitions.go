@@ -13,15 +13,15 @@ import (
 )
 
 // A partitioned is a topic with partitions, each of which is a topic of its own.
-type partitioned struct {
+type partitionedTopic struct {
 	names  []string // of the partitions
 	turn   atomic.Uint32
-	agreed *first // reads the number in the broker, or stores it
+	agreed *setup // reads the number in the broker, or stores it
 	pledge partition.Pledge
 }
 
 // partitions are the topics with partitions, by name.
-type partitions map[string]*partitioned
+type partitions map[string]*partitionedTopic
 
 // newPartitions returns the topics whose numbers of partitions are given.
 func newPartitions(b backend.Backend, numbers map[string]int) partitions {
@@ -30,10 +30,10 @@ func newPartitions(b backend.Backend, numbers map[string]int) partitions {
 	}
 	all := partitions{}
 	for topic, n := range numbers {
-		p := &partitioned{}
-		p.agreed = newFirst(func(ctx context.Context) error {
+		p := &partitionedTopic{}
+		p.agreed = newSetup(func(ctx context.Context) error {
 			began := time.Now()
-			err := driving("Read", func() error { return partition.Agree(ctx, b, topic, n) })
+			err := callDriver("Read", func() error { return partition.Agree(ctx, b, topic, n) })
 			if err == nil {
 				p.pledge.Renew(began)
 			}
@@ -67,7 +67,7 @@ func (ps partitions) withSettings(all map[string]Topic) map[string]Topic {
 }
 
 // agree returns the work before a use of the number, which a command may have changed.
-func (p *partitioned) agree() *first {
+func (p *partitionedTopic) agree() *setup {
 	if !p.pledge.Holds() {
 		p.agreed.forget()
 	}
@@ -76,7 +76,7 @@ func (p *partitioned) agree() *first {
 
 // confirm returns err, the result of a Publish, or another error if the Publish took so long that the
 // number of partitions has changed meanwhile: nobody may read the partitions of the messages.
-func (p *partitioned) confirm(before *firsts, err error) error {
+func (p *partitionedTopic) confirm(before *setups, err error) error {
 	if p.pledge.Holds() || err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 		return err
 	}
@@ -89,7 +89,7 @@ func (p *partitioned) confirm(before *firsts, err error) error {
 
 // of returns the name of the partition of m. A message without a key that the broker is to store
 // once goes to the partition of its mark, so that a repeated Publish finds the earlier one.
-func (p *partitioned) of(m *backend.Message) string {
+func (p *partitionedTopic) partitionOf(m *backend.Message) string {
 	n := len(p.names)
 	switch {
 	case m.Key != "":

@@ -19,9 +19,9 @@ func TestPauseAndResumeRaceLeavesTheStateRight(t *testing.T) {
 			wg.Go(s.Pause)
 			wg.Go(s.Resume)
 			wg.Wait()
-			s.feeds.mu.Lock()
-			paused := !isClosed(s.feeds.resumed)
-			s.feeds.mu.Unlock()
+			s.consumers.mu.Lock()
+			paused := !isClosed(s.consumers.resumed)
+			s.consumers.mu.Unlock()
 			state, _ := s.State()
 			require.Equal(r, paused, state == observer.Paused)
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 
@@ -13,7 +14,7 @@ import (
 // A Hold is a message that this member holds until it is settled or its lease is lost.
 type Hold = ledger.Hold
 
-// A Run is one call of a handler for one event. It may outlive the Hold of the event: a
+// A Run is one call of a handler for one event. It may cloneKey the Hold of the event: a
 // handler that is stuck loses its Hold, and with OnReceive the event is acknowledged before
 // its run.
 type Run struct {
@@ -38,13 +39,13 @@ func (s *Subscription) newRuns(hs []*Hold) []Run {
 	var call *batchCall
 	if s.Batch.Handle != nil {
 		call = &batchCall{}
-		call.prepare(&s.ground)
+		call.prepare(&s.runEnv)
 		call.live.Store(int64(len(runs)))
 	}
 	for i, h := range hs {
 		runs[i].sub, runs[i].hold, runs[i].attempt, runs[i].call = s, h, h.Attempt, call
 		runs[i].hanging = h.Hanging()
-		runs[i].prepare(&s.ground)
+		runs[i].prepare(&s.runEnv)
 		h.Run = &runs[i]
 	}
 	return runs
@@ -70,7 +71,7 @@ func (r *Run) Subscription() *Subscription { return r.sub }
 func (r *Run) Context() *runCtx { return &r.runCtx }
 
 // begin prepares the context of r for a call of the handler that begins at now.
-func (r *Run) begin(now moment) {
+func (r *Run) begin(now instant) {
 	if r.sub.Timeout > 0 {
 		r.limit(now.Plus(r.sub.Timeout))
 	}
@@ -102,7 +103,7 @@ func (s *Subscription) endRun(run any, cause error) {
 
 // about describes the event of h and its run; nil: none.
 func (s *Subscription) aboutHold(h *Hold, run any) observer.About {
-	about := observer.About{Topic: feedOf(h).name, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
+	about := observer.About{Topic: consumerOf(h).name, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
 	if r, ok := run.(*Run); ok && r != nil {
 		about.Tag, about.Attempt = r.tagged(), r.attempt
 	}
@@ -111,7 +112,7 @@ func (s *Subscription) aboutHold(h *Hold, run any) observer.About {
 
 func (r *Run) about() observer.About {
 	return observer.About{
-		Topic: feedOf(r.hold).name, Group: r.sub.Group, ID: r.hold.Delivery.ID, Position: r.hold.Delivery.Position,
+		Topic: consumerOf(r.hold).name, Group: r.sub.Group, ID: r.hold.Delivery.ID, Position: r.hold.Delivery.Position,
 		Attempt: r.attempt, Tag: r.tagged(),
 	}
 }
@@ -126,3 +127,63 @@ func (s *Subscription) aboutLive(h *Hold, run any) observer.About {
 
 // typeOf returns the type of the event that m stores.
 func typeOf(m *backend.Message) string { return m.Headers.Get(cloudevent.Type) }
+
+// Ack acknowledges the event of r and returns when the broker has confirmed it. If ctx ends
+// before the confirmation, the outcome is unknown. Ack is for manual mode only.
+func (r *Run) Ack(ctx context.Context) error {
+	b := &r.sub.ledger
+	b.lock()
+	w, err := b.Claim(r.hold, r, false)
+	if err == nil {
+		b.Acknowledge(r.hold)
+	}
+	b.unlock()
+	if err != nil {
+		return err
+	}
+	return r.await(ctx, w)
+}
+
+// Nack settles the event of r as a failed run with the given cause. It returns when the event
+// is delayed, dead-lettered or discarded. Nack is for manual mode only.
+func (r *Run) Nack(ctx context.Context, cause error) error {
+	if cause == nil {
+		cause = errNack
+	}
+	cause = Inspected(cause)
+	b := &r.sub.ledger
+	b.lock()
+	w, err := b.Claim(r.hold, r, true)
+	interrupted := b.Interrupted()
+	b.unlock()
+	if err != nil {
+		return err
+	}
+	if isFailure(cause) {
+		r.failed(cause)
+	}
+	r.counted.Store(true) // also without a failure, because the program has chosen the result
+	f := result{hold: r.hold, err: cause, manual: true}
+	f.Interrupted = interrupted
+	r.sub.settle(f, nil)
+	return r.await(ctx, w)
+}
+
+// await waits for the settlement of the event of r.
+func (r *Run) await(ctx context.Context, w <-chan error) (err error) {
+	select {
+	case err = <-w:
+	case <-ctx.Done():
+		select {
+		case err = <-w:
+		default:
+			go func() { // the context of r still ends with the settlement
+				_ = <-w //nolint:staticcheck // the linter errcheck wants it
+				r.finish()
+			}()
+			return unknown(ctx.Err())
+		}
+	}
+	r.finish()
+	return err
+}

@@ -11,8 +11,8 @@ import (
 // Contexts derived from a runCtx are then derived from inner, and so need no goroutine.
 // Every event has a runCtx, so a runCtx is small.
 type runCtx struct {
-	ground   *ground
-	deadline moment // zero: none
+	env      *runEnv
+	deadline instant // zero: none
 
 	mu    sync.Mutex
 	inner *inner // nil until it is needed; ended if the run ended before
@@ -35,7 +35,7 @@ func (i *inner) end(cause error) {
 }
 
 // A ground has the parts that the contexts of all runs of a subscription share.
-type ground struct {
+type runEnv struct {
 	clock
 	values  context.Context
 	timeout error // the cause when a run ends at its deadline
@@ -44,10 +44,10 @@ type ground struct {
 var _ context.Context = (*runCtx)(nil)
 
 // prepare makes c usable. Nobody else uses it yet.
-func (c *runCtx) prepare(on *ground) { c.ground = on }
+func (c *runCtx) prepare(on *runEnv) { c.env = on }
 
 // limit sets the deadline of a run that begins, unless the context has ended already.
-func (c *runCtx) limit(deadline moment) {
+func (c *runCtx) limit(deadline instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner == nil {
@@ -56,7 +56,7 @@ func (c *runCtx) limit(deadline moment) {
 }
 
 func (c *runCtx) Deadline() (time.Time, bool) {
-	return c.ground.time(c.deadline), c.deadline != 0
+	return c.env.time(c.deadline), c.deadline != 0
 }
 
 func (c *runCtx) Done() <-chan struct{} {
@@ -86,7 +86,7 @@ func (c *runCtx) Value(key any) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner == nil {
-		return c.ground.values.Value(key)
+		return c.env.values.Value(key)
 	}
 	return c.made().Value(key)
 }
@@ -98,9 +98,9 @@ func (c *runCtx) made() *inner {
 	if c.inner != nil && !over {
 		return c.inner
 	}
-	from, stop := c.ground.values, context.CancelFunc(func() {})
+	from, stop := c.env.values, context.CancelFunc(func() {})
 	if c.deadline != 0 {
-		from, stop = context.WithDeadlineCause(from, c.ground.time(c.deadline), c.ground.timeout)
+		from, stop = context.WithDeadlineCause(from, c.env.time(c.deadline), c.env.timeout)
 	}
 	ctx, cancel := context.WithCancelCause(from)
 	c.inner = &inner{ctx, cancel, stop}
@@ -142,7 +142,7 @@ type runKey struct{}
 // Running reports whether ctx belongs to a run of s whose handler has not returned.
 func (s *Subscription) Running(ctx context.Context) bool {
 	c, ok := ctx.Value(runKey{}).(*runCtx)
-	if !ok || c.ground != &s.ground {
+	if !ok || c.env != &s.runEnv {
 		return false
 	}
 	c.mu.Lock()

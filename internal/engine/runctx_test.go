@@ -17,10 +17,10 @@ type ctxKey struct{}
 var errRanLate = &observer.TimeoutError{After: time.Minute}
 
 func newRunCtx(deadline time.Time) *runCtx {
-	on := &ground{newClock(), context.WithValue(context.Background(), ctxKey{}, "v"), errRanLate}
-	at := moment(0)
+	on := &runEnv{newClock(), context.WithValue(context.Background(), ctxKey{}, "v"), errRanLate}
+	at := instant(0)
 	if !deadline.IsZero() {
-		at = on.moment(deadline)
+		at = on.instant(deadline)
 	}
 	c := &runCtx{}
 	c.prepare(on)
@@ -132,7 +132,7 @@ func TestRunCtxChildren(t *testing.T) {
 }
 
 func TestRunCtxCostsNothingUnasked(t *testing.T) {
-	on := &ground{newClock(), t.Context(), errRanLate}
+	on := &runEnv{newClock(), t.Context(), errRanLate}
 	var cs [101]runCtx
 	i := 0
 	require.Zero(t, testing.AllocsPerRun(100, func() {

@@ -17,12 +17,12 @@ import (
 // call at a time for the Holds that have gathered. After a failed call the Hold waits in the
 // ledger for its next call, so that it does not delay other Holds.
 type settler struct {
-	*feed
-	acks    *batch.Group[*Hold]
-	delays  *batch.Group[*Hold]
-	burials *burials
-	acking  []*backend.Delivery // memory that each call of Ack uses again
-	overdue overdue
+	*consumer
+	acks        *batch.Group[*Hold]
+	delays      *batch.Group[*Hold]
+	deadLetters *deadLetterQueue
+	acking      []*backend.Delivery // memory that each call of Ack uses again
+	failures    settleFailures
 
 	mu        sync.Mutex
 	lastCalls time.Time // the deadline of all calls after a drain has given up
@@ -30,23 +30,23 @@ type settler struct {
 
 const acksPerCall = 256
 
-func newSettler(f *feed) *settler {
+func newSettler(c *consumer) *settler {
 	most := acksPerCall
-	if b := f.sub.engine.limits.Batch; b > 0 {
+	if b := c.sub.engine.limits.Batch; b > 0 {
 		most = min(most, b)
 	}
-	t := &settler{feed: f, overdue: overdue{feed: f}}
+	t := &settler{consumer: c, failures: settleFailures{consumer: c}}
 	t.acks = batch.New(most, batch.Waits, t.flushAcks)
 	t.delays = batch.New(most, batch.AtOnce, t.flushDelays)
-	t.burials = newBurials(f, most)
+	t.deadLetters = newDeadLetterQueue(c, most)
 	return t
 }
 
 // again repeats the call that settles h.
 func (t *settler) again(h *Hold) {
-	switch b, ok := h.Letter.(*burial); {
+	switch b, ok := h.DeadLetter.(*pendingDeadLetter); {
 	case ok:
-		t.burials.queue.Add(b)
+		t.deadLetters.queue.Add(b)
 	case h.Returning():
 		t.delays.Add(h)
 	default:
@@ -57,7 +57,7 @@ func (t *settler) again(h *Hold) {
 
 // idle waits until the queues are empty.
 func (t *settler) idle() {
-	t.burials.queue.Wait() // first, because an event whose dead letter is not stored becomes a Delay
+	t.deadLetters.queue.Wait() // first, because an event whose dead letter is not stored becomes a Delay
 	t.delays.Wait()
 	t.acks.Wait()
 }
@@ -75,10 +75,10 @@ const (
 // call: at most half of the time until its lease ends, but at least leastRetry. err is the
 // error of the call. The caller holds the book's lock.
 func (t *settler) retryWait(h *Hold, err error) time.Duration {
-	now := t.sub.book.Now
+	now := t.sub.ledger.Now
 	wait := min(firstRetry<<h.Tries, maxRetry)
 	wait = wait/2 + rand.N(wait)
-	t.overdue.failed(h, now, err)
+	t.failures.failed(h, now, err)
 	h.Tries = min(h.Tries+1, mostTries)
 	h.Unsure = h.Unsure || errors.Is(err, backend.ErrUnknownOutcome) || backend.Class(err) == nil
 	return max(min(wait, time.Duration(h.Until()-now)/2), leastRetry)
@@ -88,7 +88,7 @@ func (t *settler) retryWait(h *Hold, err error) time.Duration {
 // the book's lock.
 func (t *settler) hopeless(h *Hold, err error, wait time.Duration) bool {
 	return errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrLeaseLost) ||
-		errors.Is(err, errors.ErrUnsupported) || h.Lost() || h.Until() <= t.sub.book.Now.Plus(wait)
+		errors.Is(err, errors.ErrUnsupported) || h.Lost() || h.Until() <= t.sub.ledger.Now.Plus(wait)
 }
 
 // carryOut settles h by the verdict v; err is the error of its run.
@@ -101,27 +101,27 @@ func (t *settler) carryOut(h *Hold, v verdict, err error) {
 		s.discarded(s.aboutLive(h, h.Run), v.reason, err)
 		t.ack(h)
 	case observer.DeadLetter:
-		t.burials.bury(h, v.reason, err)
+		t.deadLetters.bury(h, v.reason, err)
 	case observer.Retry, observer.Snooze, observer.Return:
 		t.retry(h, v, err)
 	default:
 		left := v.reason == leftToLease
 		if left {
 			t.postponed(h, v, s.Lease, err)
-			s.tellLost(h, h.Run, false, err)
+			s.notifyLost(h, h.Run, false, err)
 		}
-		s.book.lock()
+		s.ledger.lock()
 		if left {
-			s.book.Failed(h)
+			s.ledger.Failed(h)
 		}
-		s.book.Release(h, errLeaseLost(err))
-		s.book.unlock()
+		s.ledger.Release(h, errLeaseLost(err))
+		s.ledger.unlock()
 	}
 }
 
 // ack acknowledges h, unless it was acknowledged before its run.
 func (t *settler) ack(h *Hold) {
-	b := &t.sub.book
+	b := &t.sub.ledger
 	b.lock()
 	defer b.unlock()
 	if h.Leaseless() {
@@ -134,9 +134,9 @@ func (t *settler) ack(h *Hold) {
 // ackUnhandled is like ack. The handler of h does not run, or not again, so the next event of
 // its key may run in every Mode.
 func (t *settler) ackUnhandled(h *Hold) {
-	t.sub.book.lock()
-	t.sub.book.Settled(h)
-	t.sub.book.unlock()
+	t.sub.ledger.lock()
+	t.sub.ledger.Settled(h)
+	t.sub.ledger.unlock()
 	t.ack(h)
 }
 
@@ -174,48 +174,48 @@ func (t *settler) flushSomeAcks(a *attachment, hs []*Hold) {
 	}
 	done := len(hs) - failed
 	s.counts.acknowledged.Add(int64(done)) // before the events are released
-	s.book.lock()
-	began := s.moment(start)
+	s.ledger.lock()
+	began := s.instant(start)
 	for i, h := range hs {
 		if e := backend.ErrorAt(err, i); e == nil {
-			t.overdue.ended(h)
+			t.failures.ended(h)
 			if s.failing.some.Load() {
 				s.failing.forget(t.topic, &h.Delivery)
 			}
-			s.book.Acked(h, began)
+			s.ledger.Acked(h, began)
 		} else {
 			t.notAcked(h, e)
 		}
 	}
-	s.book.unlock()
+	s.ledger.unlock()
 	if done > 0 {
 		if s.notifier.later.Settled != nil {
 			if failed > 0 {
 				tags = nil
 			}
-			tell(s.notifier.later.Settled, observer.Settled{Topic: t.name, Group: s.Group, Events: done, Took: time.Since(start), Tags: tags})
+			notify(s.notifier.later.Settled, observer.Settled{Topic: t.name, Group: s.Group, Events: done, Took: time.Since(start), Tags: tags})
 		}
 	}
 	if failed == 0 {
-		t.overdue.leaves(byAck, 0, nil)
-		t.overdue.check(s.moment(time.Now()))
+		t.failures.leftToLease(byAck, 0, nil)
+		t.failures.check(s.instant(time.Now()))
 		return
 	}
 	s.notifier.failed(observer.Ack, t.about(), failed, err)
-	t.overdue.check(s.moment(time.Now()))
+	t.failures.check(s.instant(time.Now()))
 }
 
 // notAcked plans another call to acknowledge h after the error err. If another call cannot
 // help, it gives up. The caller holds the book's lock.
 func (t *settler) notAcked(h *Hold, err error) {
-	b := &t.sub.book
+	b := &t.sub.ledger
 	wait := t.retryWait(h, err)
 	switch {
 	case t.hopeless(h, err, wait):
 		if !errors.Is(err, backend.ErrLeaseLost) {
-			t.overdue.leaves(byAck, b.Now, err)
+			t.failures.leftToLease(byAck, b.Now, err)
 		}
-		t.overdue.ended(h)
+		t.failures.ended(h)
 		b.NotAcked(h, notConfirmed(h, err))
 	case t.sub.live.Err() != nil:
 		b.EndWait(h, err) // h stays held, so that the drain counts it

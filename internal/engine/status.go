@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -20,10 +21,10 @@ type status struct {
 	sub *Subscription
 
 	mu       sync.Mutex
-	stage    observer.State            // Starting, Running, Paused, Draining or Closed
-	failure  error                     // why the stage is Closed; nil after a drain
-	troubles [troubles]map[*feed]error // by topic; nil: of the whole subscription
-	told     observer.State            // the state that the observer knows
+	stage    observer.State                // Starting, Running, Paused, Draining or Closed
+	failure  error                         // why the stage is Closed; nil after a drain
+	troubles [troubles]map[*consumer]error // by topic; nil: of the whole subscription
+	reported observer.State                // the state that the observer knows
 }
 
 // A trouble is a kind of failure that lasts until clear is called for it. To add a trouble,
@@ -32,22 +33,22 @@ type trouble uint8
 
 // Troubles, in the order in which State and Ready name them.
 const (
-	noReceive trouble = iota // Receive fails
-	noTopics                 // topics cannot be listed, so that new ones are not found
-	noTokens                 // partitions cannot be shared with other members
-	noPlace                  // the limiter fails
-	noSettle                 // a settlement has failed for longer than a lease
-	noLetter                 // a dead letter cannot be stored
-	allStuck                 // no handler is free, because all run for longer than their timeout allows
-	crowded                  // too many events wait behind others, so that none is read; not a fault
-	limited                  // the limiter grants nothing for a while; not a fault
-	halted                   // an operator has paused the group; not a fault
+	noReceive    trouble = iota // Receive fails
+	noTopics                    // topics cannot be listed, so that new ones are not found
+	noTokens                    // partitions cannot be shared with other members
+	limiterFails                // the limiter fails
+	noSettle                    // a settlement has failed for longer than a lease
+	noDeadLetter                // a dead letter cannot be stored
+	allStuck                    // no handler is free, because all run for longer than their timeout allows
+	crowded                     // too many events wait behind others, so that none is read; not a fault
+	limited                     // the limiter grants nothing for a while; not a fault
+	halted                      // an operator has paused the group; not a fault
 
 	troubles
 )
 
 func (t *status) init(s *Subscription) {
-	t.sub, t.stage, t.told = s, observer.Starting, observer.Starting
+	t.sub, t.stage, t.reported = s, observer.Starting, observer.Starting
 }
 
 // enter changes the stage and tells the observer. Closed is final, and after Draining only
@@ -60,51 +61,51 @@ func (t *status) enter(stage observer.State, failure error) {
 	}
 	t.stage, t.failure = stage, failure
 	if stage == observer.Paused {
-		for _, kind := range []trouble{noReceive, noPlace, limited, halted} {
+		for _, kind := range []trouble{noReceive, limiterFails, limited, halted} {
 			t.troubles[kind] = nil
 		}
 	}
-	t.tell()
+	t.notify()
 }
 
 // trouble records that a failure of a topic lasts, with its present error; of is nil if it is a
 // failure of the whole subscription. It tells the observer if the
 // state changes.
-func (t *status) trouble(kind trouble, of *feed, err error) {
+func (t *status) trouble(kind trouble, of *consumer, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stage == observer.Paused && (kind == noReceive || kind == noPlace || kind == limited || kind == halted) {
+	if t.stage == observer.Paused && (kind == noReceive || kind == limiterFails || kind == limited || kind == halted) {
 		return // of a Receive that the pause has ended
 	}
 	if of != nil && of.ended {
 		return
 	}
 	if t.troubles[kind] == nil {
-		t.troubles[kind] = map[*feed]error{}
+		t.troubles[kind] = map[*consumer]error{}
 	}
 	t.troubles[kind][of] = err
-	t.tell()
+	t.notify()
 }
 
 // clear records that a failure is over.
-func (t *status) clear(kind trouble, of *feed) {
+func (t *status) clear(kind trouble, of *consumer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, has := t.troubles[kind][of]; has {
 		delete(t.troubles[kind], of)
-		t.tell()
+		t.notify()
 	}
 }
 
 // tell tells the observer the state, if it has changed. The caller holds mu.
-func (t *status) tell() {
+func (t *status) notify() {
 	to, err := t.state()
-	if to == t.told {
+	if to == t.reported {
 		return
 	}
-	from := t.told
-	t.told = to
-	tell(t.sub.notifier.later.StateChanged, observer.StateChanged{
+	from := t.reported
+	t.reported = to
+	notify(t.sub.notifier.later.StateChanged, observer.StateChanged{
 		Topic: t.sub.Topic, Group: t.sub.Group, From: from, To: to, Err: err,
 	})
 }
@@ -130,7 +131,7 @@ func (t *status) state() (observer.State, error) {
 // some topics are paused, s is limited. The caller holds mu.
 func (t *status) halts() error {
 	of := t.troubles[halted]
-	if len(of) == 0 || len(of) < t.sub.turns.count() {
+	if len(of) == 0 || len(of) < t.sub.roundRobin.topicCount() {
 		return nil
 	}
 	if errs := t.causes(of); len(errs) > 1 {
@@ -157,11 +158,11 @@ const mostCauses = 8
 
 // causes returns the errors of a trouble. If s has many topics, they name the topic, and are
 // sorted by it. The caller holds mu.
-func (t *status) causes(of map[*feed]error) (errs []error) {
-	for _, f := range slices.SortedFunc(maps.Keys(of), byTopic) {
-		err := of[f]
-		if f != nil && t.sub.turns != nil {
-			err = fmt.Errorf("topic %s: %w", f.topic, err)
+func (t *status) causes(of map[*consumer]error) (errs []error) {
+	for _, c := range slices.SortedFunc(maps.Keys(of), byTopic) {
+		err := of[c]
+		if c != nil && t.sub.roundRobin != nil {
+			err = fmt.Errorf("topic %s: %w", c.topic, err)
 		}
 		errs = append(errs, err)
 	}
@@ -171,7 +172,7 @@ func (t *status) causes(of map[*feed]error) (errs []error) {
 	return errs
 }
 
-func byTopic(x, y *feed) int {
+func byTopic(x, y *consumer) int {
 	if x == nil || y == nil {
 		return 0
 	}
@@ -179,14 +180,14 @@ func byTopic(x, y *feed) int {
 }
 
 // forget clears the troubles of a feed that has ended, and ignores later ones.
-func (t *status) forget(f *feed) {
+func (t *status) forget(c *consumer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f.ended = true
+	c.ended = true
 	for _, of := range t.troubles {
-		delete(of, f)
+		delete(of, c)
 	}
-	t.tell()
+	t.notify()
 }
 
 // State returns the state of s, and the error that causes it now, if any.
@@ -213,3 +214,31 @@ func (t *status) ready() (observer.State, error) {
 	}
 	return state, t.fault()
 }
+
+// reportLedger begins or ends the troubles that follow from the ledger. allStuck: as many handlers as
+// Concurrency allows, or more, have run for too long, and spare workers run in their place. crowded:
+// too many events wait without a place. Effects are carried out in any order, so reportLedger reads
+// the ledger, and one call does so at a time.
+func (s *Subscription) reportLedger() {
+	s.status.facts.Lock()
+	defer s.status.facts.Unlock()
+	s.ledger.mu.Lock()
+	now, most := s.ledger.Stats(), s.ledger.Concurrency
+	s.ledger.mu.Unlock()
+	if now.Stuck < most {
+		s.status.clear(allStuck, nil)
+	} else {
+		s.status.trouble(allStuck, nil, fmt.Errorf("%d handlers have run for more than %v beyond their timeout, %v, and end only with their process; %d more can run at a time", now.Stuck, stuckAfter, s.Timeout, most+now.Spare-now.Stuck))
+	}
+	if now.Crowded {
+		s.status.trouble(crowded, nil, errCrowded)
+	} else {
+		s.status.clear(crowded, nil)
+	}
+}
+
+var errCrowded = errors.New("nothing is read: too many events wait behind an event of their key")
+
+// stuckAfter is the time from the timeout of a run until its event is taken from it. It repeats
+// the constant of package ledger, for a text.
+const stuckAfter = 5 * time.Second

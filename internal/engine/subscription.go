@@ -3,12 +3,15 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/ledger"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/pattern"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -84,19 +87,19 @@ type Subscription struct {
 	Config
 	engine   *Engine
 	notifier *notifier
-	ground   // shared by the contexts of handlers
+	runEnv   // shared by the contexts of handlers
 
 	ticks   atomic.Int64 // the last result of tick
 	failing failing
 	status  status
 	counts  counters
 
-	book   book
-	feeds  feeds
-	turns  *turns // nil: there is one topic
-	keeper keeper
-	owner  owner
-	freer  freer
+	ledger        lockedLedger
+	consumers     consumers
+	roundRobin    *roundRobin // nil: there is one topic
+	leases        leaseExtender
+	owner         partitionOwner
+	settledPoller settledPoller
 
 	ctx      context.Context // done after a drain has begun
 	stop     context.CancelCauseFunc
@@ -119,25 +122,25 @@ const attachTimeout = 30 * time.Second
 // attaching. The contexts of handlers have the values of ctx.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
 	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{}), over: make(chan struct{})}
-	s.ground = ground{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
+	s.runEnv = runEnv{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
 	s.live, s.giveUp = context.WithCancelCause(context.Background())
 	s.status.init(s)
-	s.book.init(s)
-	s.keeper.init(s)
-	s.feeds.init(s)
+	s.ledger.init(s)
+	s.leases.init(s)
+	s.consumers.init(s)
 	s.owner.sub = s
 	s.Policy.exact = e.limits.Refund
 	if len(s.elements()) > 1 || s.searches() {
-		s.turns = newTurns(s.reads())
+		s.roundRobin = newRoundRobin(s.reads())
 	}
-	err := s.feeds.openAll(ctx)
+	err := s.consumers.openAll(ctx)
 	if err == nil {
 		err = e.join(s)
 	}
 	if err != nil {
 		s.stop(err)
-		if closed := errors.Join(s.feeds.close(), s.owner.close()); closed != nil && !errors.Is(err, backend.ErrClosed) { // Shutdown closes the backend
+		if closed := errors.Join(s.consumers.close(), s.owner.close()); closed != nil && !errors.Is(err, backend.ErrClosed) { // Shutdown closes the backend
 			err = errors.Join(err, closed)
 		}
 		return nil, err
@@ -157,9 +160,9 @@ func (s *Subscription) reads() int {
 
 func (s *Subscription) start() {
 	s.status.enter(observer.Running, nil)
-	s.feeds.start()
+	s.consumers.start()
 	s.owner.start()
-	s.freer.start(s)
+	s.settledPoller.start(s)
 }
 
 // ErrNeedsExtender means that runs may last longer than a lease, and that the backend
@@ -184,12 +187,12 @@ func isClosed(c <-chan struct{}) bool {
 
 // tick returns the present moment for a call of Receive, or for the answer to a Delay. Each
 // result is greater than all results before it, even if the clock stands still.
-func (s *Subscription) tick() moment {
+func (s *Subscription) tick() instant {
 	for {
 		last := s.ticks.Load()
-		next := max(last+1, int64(s.moment(time.Now())))
+		next := max(last+1, int64(s.instant(time.Now())))
 		if s.ticks.CompareAndSwap(last, next) {
-			return moment(next)
+			return instant(next)
 		}
 	}
 }
@@ -234,4 +237,48 @@ func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {
 		<-s.drained
 	}
 	return s.left, s.drainErr
+}
+
+// elements returns the names and patterns of s.
+func (c *Config) elements() []string {
+	if len(c.Topics) == 0 {
+		return []string{c.Topic}
+	}
+	return c.Topics
+}
+
+// names returns the elements that are no patterns.
+func (c *Config) names() []string {
+	return slices.DeleteFunc(slices.Clone(c.elements()), pattern.Is)
+}
+
+// searches reports whether one of the elements is a pattern.
+func (c *Config) searches() bool { return slices.ContainsFunc(c.elements(), pattern.Is) }
+
+// Matches reports whether topic is one of the topics of s, now or when it exists.
+func (c *Config) Matches(topic string) bool {
+	return slices.ContainsFunc(c.elements(), func(e string) bool { return pattern.Match(e, topic) })
+}
+
+// deadLetter returns the dead-letter topic of topic; empty: discard.
+func (c *Config) deadLetter(topic string) string {
+	if c.DeadLetter == "" && c.DeadLetterSuffix != "" {
+		return topic + c.DeadLetterSuffix
+	}
+	return c.DeadLetter
+}
+
+// owns reports whether the subscription shares the partitions of its topic with other members.
+func (c *Config) owns() bool { return c.TokenLease > 0 }
+
+// Divide makes Topic a topic with n partitions. A member of a group that lives with it needs no
+// tokens, because it has all partitions.
+func (c *Config) Divide(n int) {
+	c.Partitions, c.Topics = n, make([]string, n)
+	for i := range n {
+		c.Topics[i] = partition.Topic(c.Topic, i)
+	}
+	if !c.Ephemeral {
+		c.TokenLease, c.Lease = c.Lease, partition.EventLease(c.Lease)
+	}
 }

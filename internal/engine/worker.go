@@ -25,13 +25,13 @@ type worker struct {
 // work runs handlers until the ledger lets the worker end. If a handler or a hook of the
 // observer ends its goroutine, and so the worker, another worker replaces it.
 func (s *Subscription) work() {
-	w := &worker{Worker: s.book.NewWorker(), sub: s, now: -1}
+	w := &worker{Worker: s.ledger.NewWorker(), sub: s, now: -1}
 	ended := false
 	defer func() {
 		if !ended {
-			s.book.lock()
-			s.book.Gone(w.Worker)
-			s.book.unlock()
+			s.ledger.lock()
+			s.ledger.Gone(w.Worker)
+			s.ledger.unlock()
 		}
 	}()
 	defer func() {
@@ -51,7 +51,7 @@ func (s *Subscription) work() {
 
 // take waits for a slice. It returns false if the worker ends.
 func (w *worker) take() bool {
-	b := &w.sub.book
+	b := &w.sub.ledger
 	for w.runs = nil; ; <-w.Wake {
 		if stay := w.takeNow(b); !stay || len(w.runs) > 0 {
 			return stay
@@ -59,7 +59,7 @@ func (w *worker) take() bool {
 	}
 }
 
-func (w *worker) takeNow(b *book) (stay bool) {
+func (w *worker) takeNow(b *lockedLedger) (stay bool) {
 	b.lock()
 	defer b.unlock() // also after a panic, which would otherwise be a deadlock of the whole subscription
 	hs, stay := b.Take(w.Worker)
@@ -223,60 +223,39 @@ func (s *Subscription) invokeBatch(call *batchCall, runs []*Run, begins func()) 
 	return errs
 }
 
-var errNone = errors.New("matches no error")
-
-// Inspected calls the methods Unwrap, Is and As of err and of the errors that it wraps. It
-// returns err, or a PanicError if one of them panics, as with a nil pointer in err.
-func Inspected(err error) (result error) {
-	if err == nil {
-		return nil
-	}
-	defer recovered(&result)
-	_ = errors.Is(err, errNone)
-	_, _ = errors.AsType[*observer.PanicError](err)
-	return err
-}
-
-// recovered turns a panic into a PanicError.
-func recovered(err *error) {
-	if v := recover(); v != nil {
-		*err = &observer.PanicError{Value: v, Stack: debug.Stack()}
-	}
-}
-
 // confirm acknowledges the event of r before its run, and reports whether it may run. If the
 // broker does not confirm within the lease, r must not run, because another member may get
 // the event.
 func (w *worker) confirm(r *Run) bool {
 	s, h := w.sub, r.hold
-	s.book.lock()
-	wait := s.book.Confirm(h)
-	s.book.unlock()
+	s.ledger.lock()
+	wait := s.ledger.Confirm(h)
+	s.ledger.unlock()
 	err := <-wait
 	if err == nil {
 		return true
 	}
 	about := r.about()
-	s.book.lock()
-	told := s.book.Unrun(w.Worker, h, err)
-	s.book.unlock()
+	s.ledger.lock()
+	told := s.ledger.Unrun(w.Worker, h, err)
+	s.ledger.unlock()
 	if !errors.Is(err, backend.ErrLeaseLost) || errors.Is(err, backend.ErrUnknownOutcome) {
 		s.discarded(about, ReasonUnacked, err)
 	} else if !told {
-		s.tellLost(h, r, false, err)
+		s.notifyLost(h, r, false, err)
 	}
 	return false
 }
 
 // afterRun settles the event of the run i by the verdict on it. The run has ended with err. If
 // isUnrun(err), no handler ran: the run counts neither as failed, nor for the limiter.
-func (w *worker) afterRun(i int, err error, now moment) {
+func (w *worker) afterRun(i int, err error, now instant) {
 	s, r := w.sub, &w.runs[i]
 	h, about := r.hold, w.about(i)
 	took := w.End(i, now)
-	s.book.lock()
-	facts := s.book.Returned(w.Worker, h, r, err, isUnrun(err))
-	s.book.unlock()
+	s.ledger.lock()
+	facts := s.ledger.Returned(w.Worker, h, r, err, isUnrun(err))
+	s.ledger.unlock()
 	w.now = -1 // from now on the event is settled, even if a function of the program ends the goroutine
 	if facts.Late && err != nil && !isTimeout(err) {
 		err = fmt.Errorf("%w: %w", s.timeout, err)
@@ -293,7 +272,7 @@ func (w *worker) afterRun(i int, err error, now moment) {
 	}
 	if s.notifier.now.Handled != nil && !isUnrun(err) { // last, because a hook may end the goroutine
 		about.Tag = r.tagged()
-		tell(s.notifier.now.Handled, observer.Handled{About: about, Took: took, Err: err, Outcome: v.outcome})
+		notify(s.notifier.now.Handled, observer.Handled{About: about, Took: took, Err: err, Outcome: v.outcome})
 	}
 }
 
@@ -305,7 +284,7 @@ func (s *Subscription) settle(r result, ctx *runCtx) (v verdict) {
 		if s.Mode != Manual && ctx != nil {
 			ctx.finish()
 		}
-		feedOf(r.hold).settler.carryOut(r.hold, v, r.err)
+		consumerOf(r.hold).settler.carryOut(r.hold, v, r.err)
 	}()
 	v = s.Policy.decide(s, r)
 	return v
@@ -318,9 +297,9 @@ func (s *Subscription) timedOut(h *Hold, run any) {
 	if r, ok := run.(*Run); ok {
 		r.failed(s.timeout)
 	}
-	s.book.lock()
-	facts := ledger.Returned{Lost: h.Lost(), Leaseless: h.Leaseless(), Interrupted: s.book.Interrupted()}
-	s.book.unlock()
+	s.ledger.lock()
+	facts := ledger.Returned{Lost: h.Lost(), Leaseless: h.Leaseless(), Interrupted: s.ledger.Interrupted()}
+	s.ledger.unlock()
 	s.settle(result{Returned: facts, hold: h, err: s.timeout, manual: s.Mode == Manual}, nil)
 }
 
@@ -329,7 +308,42 @@ func isTimeout(err error) bool {
 	return ok
 }
 
-func (s *Subscription) discarded(about observer.About, reason string, err error) {
-	s.counts.discarded.Add(1)
-	tell(s.notifier.later.Discarded, observer.Discarded{About: about, Reason: reason, Err: err})
+// Handlers returns how many handlers may run at the same time now, and how many run.
+func (s *Subscription) Handlers() (now, running int) {
+	s.ledger.mu.Lock() // without effects
+	defer s.ledger.mu.Unlock()
+	return s.ledger.Concurrency, s.ledger.Stats().Running
 }
+
+// Resize changes how many handlers may run at the same time, between Concurrency and
+// MaxConcurrency. It grows at once. To shrink, it ends idle workers, and each other worker that is
+// too many after its present run. Resize returns false, and changes nothing, if n is out of these bounds.
+func (s *Subscription) Resize(n int) bool {
+	return s.resize(func(int, int) (int, bool) { return n, true })
+}
+
+// Grow allows one more handler. It returns false at MaxConcurrency.
+func (s *Subscription) Grow() bool {
+	return s.resize(func(now, _ int) (int, bool) { return now + 1, true })
+}
+
+// Shrink ends one idle worker. It returns false at Concurrency, or if as many handlers run as may.
+func (s *Subscription) Shrink() bool {
+	return s.resize(func(now, running int) (int, bool) { return now - 1, running < now })
+}
+
+// resize changes the number of handlers to the result of to, which gets the present number and
+// how many run.
+func (s *Subscription) resize(to func(now, running int) (int, bool)) bool {
+	s.ledger.lock()
+	n, ok := to(s.ledger.Concurrency, s.ledger.Stats().Running)
+	if ok = ok && n >= s.Concurrency && n <= s.MaxConcurrency; ok && n != s.ledger.Concurrency {
+		s.ledger.Resize(n)
+	}
+	s.ledger.unlock()
+	s.reportLedger()
+	return ok
+}
+
+// Range returns the bounds of Resize as a text, such as "1 to 8".
+func (c *Config) Range() string { return fmt.Sprintf("%d to %d", c.Concurrency, c.MaxConcurrency) }

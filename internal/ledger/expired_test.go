@@ -38,9 +38,9 @@ func TestExpiredBeforeItsAlarm(t *testing.T) {
 // Receives have waited and brought nothing more.
 func TestGatherWithBusyWorkers(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 16000, Single: true}, 1)
-	s := &Source{CanDelay: true, CanExtend: true, Sole: true}
+	s := &Source{CanDelay: true, CanExtend: true, Exclusive: true}
 	m.Add(s)
-	m.Gather(s)
+	m.TakeOver(s)
 	m.from = append(m.from, s)
 	m.put(0, 1) // takes the only worker
 	w := m.NewWorker()
@@ -50,14 +50,14 @@ func TestGatherWithBusyWorkers(t *testing.T) {
 	m.arrives(1, "k", "2", true)
 	m.Now = m.Now.Plus(time.Second)
 	m.Tick(m.Now)
-	require.True(t, s.Gathers(), "no Receive has waited")
+	require.True(t, s.TakingOver(), "no Receive has waited")
 	require.Positive(t, m.Wanted(s), "a Receive has to end the gathering")
-	m.Waited(s, GatherTime/2)
+	m.Waited(s, TakeoverWait/2)
 	m.arrives(1, "k", "1", true)
-	m.Waited(s, GatherTime/2)
-	require.True(t, s.Gathers(), "one has come meanwhile")
-	m.Waited(s, GatherTime/2)
-	require.False(t, s.Gathers())
+	m.Waited(s, TakeoverWait/2)
+	require.True(t, s.TakingOver(), "one has come meanwhile")
+	m.Waited(s, TakeoverWait/2)
+	require.False(t, s.TakingOver())
 	_, ok := w.Begin(m.Now)
 	require.True(t, ok)
 	w.End(0, m.Now)
@@ -71,15 +71,15 @@ func TestGatherWithBusyWorkers(t *testing.T) {
 // while.
 func TestGatherWithoutReceives(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 16000, Single: true}, 0)
-	s := &Source{CanDelay: true, CanExtend: true, Sole: true}
+	s := &Source{CanDelay: true, CanExtend: true, Exclusive: true}
 	m.Add(s)
-	m.Gather(s)
+	m.TakeOver(s)
 	m.from = append(m.from, s)
 	m.arrives(0, "k", "1", true)
 	w := m.NewWorker()
 	hs, _ := m.Take(w)
 	require.Empty(t, hs)
-	m.Now = m.Now.Plus(gatherRest)
+	m.Now = m.Now.Plus(takeoverIdle)
 	m.Tick(m.Now)
 	hs, _ = m.Take(w)
 	require.Len(t, hs, 1)
@@ -88,9 +88,9 @@ func TestGatherWithoutReceives(t *testing.T) {
 // gathering returns a Ledger with a source that gathers, and how to get a message by its position.
 func gathering(t *testing.T) (m *shared, s *Source, arrives func(key, position string, again bool)) {
 	m = newShared(t, Config{Concurrency: 2, MaxInFlight: 1000, MaxParked: 16000}, 0)
-	s = &Source{CanDelay: true, CanExtend: true, Sole: true}
+	s = &Source{CanDelay: true, CanExtend: true, Exclusive: true}
 	m.Add(s)
-	m.Gather(s)
+	m.TakeOver(s)
 	m.from = append(m.from, s)
 	return m, s, func(key, position string, again bool) {
 		m.Now++
@@ -104,17 +104,17 @@ func TestGatherByCount(t *testing.T) {
 	m, s, arrives := gathering(t)
 	m.Outstanding(s, 2)
 	arrives("k", "3", false)
-	m.Waited(s, 2*GatherTime)
+	m.Waited(s, 2*TakeoverWait)
 	m.Outstanding(s, 3)
 	arrives("k", "1", true)
 	m.Outstanding(s, 3)
-	require.True(t, s.Gathers())
+	require.True(t, s.TakingOver())
 	w := m.NewWorker()
 	hs, _ := m.Take(w)
 	require.Empty(t, hs)
 	arrives("k", "2", true)
 	m.Outstanding(s, 3)
-	require.False(t, s.Gathers())
+	require.False(t, s.TakingOver())
 	hs, _ = m.Take(w)
 	require.Len(t, hs, 1)
 	require.Equal(t, "1", hs[0].Delivery.Position)
@@ -124,7 +124,7 @@ func TestGatherByCount(t *testing.T) {
 func TestGatherNothing(t *testing.T) {
 	m, s, arrives := gathering(t)
 	m.Outstanding(s, 0)
-	require.False(t, s.Gathers())
+	require.False(t, s.TakingOver())
 	arrives("k", "1", false)
 	hs, _ := m.Take(m.NewWorker())
 	require.Len(t, hs, 1)
@@ -155,17 +155,17 @@ func TestGatherWhileOthersRun(t *testing.T) {
 	hs, _ := m.Take(w)
 	require.Len(t, hs, 1)
 	m.Outstanding(s, 3)
-	require.True(t, s.Gathers(), "one of three is not here")
+	require.True(t, s.TakingOver(), "one of three is not here")
 	_, ok := w.Begin(m.Now)
 	require.True(t, ok)
 	w.End(0, m.Now)
 	w.Succeeded(1)
 	m.Take(w)
 	m.Outstanding(s, 2) // by a count from after the acknowledgement
-	require.True(t, s.Gathers(), "one of two is not here")
+	require.True(t, s.TakingOver(), "one of two is not here")
 	arrives("k", "1", true)
 	m.Outstanding(s, 2)
-	require.False(t, s.Gathers())
+	require.False(t, s.TakingOver())
 }
 
 // A message that waits for a retry without a member is outstanding too. Others wait for it no longer
@@ -175,18 +175,18 @@ func TestGatherIsBounded(t *testing.T) {
 	began := m.Now
 	m.Outstanding(s, 1)
 	arrives("k", "1", false)
-	for s.Gathers() {
+	for s.TakingOver() {
 		m.Now = m.Now.Plus(time.Second)
 		m.Tick(m.Now)
 		m.Outstanding(s, 2)
 	}
-	require.Equal(t, m.Lease+time.Second, time.Duration(m.Now-began).Truncate(time.Second), "a lease and GatherTime")
+	require.Equal(t, m.Lease+time.Second, time.Duration(m.Now-began).Truncate(time.Second), "a lease and TakeoverWait")
 
 	m, s, arrives = gathering(t)
 	m.Outstanding(s, 1)
 	s.Uncounted()
 	arrives("k", "1", false)
-	require.False(t, s.Gathers())
+	require.False(t, s.TakingOver())
 }
 
 // A source gathers for longer than a lease while messages arrive for which it waits, however many there are.
@@ -197,12 +197,12 @@ func TestGatherManyMessages(t *testing.T) {
 		m.Outstanding(s, 100)
 		m.Now = m.Now.Plus(m.Lease / 20)
 		m.Tick(m.Now)
-		require.True(t, s.Gathers(), "message %d", i)
+		require.True(t, s.TakingOver(), "message %d", i)
 		arrives("k", strconv.Itoa(100+i), true)
 	}
 
 	m, s, _ = gathering(t)
-	m.Now = m.Now.Plus(m.Lease + GatherTime)
+	m.Now = m.Now.Plus(m.Lease + TakeoverWait)
 	m.Tick(m.Now)
-	require.False(t, s.Gathers())
+	require.False(t, s.TakingOver())
 }

@@ -13,30 +13,30 @@ import (
 // The exported fields belong to the caller. Run, Due and Counted are valid while the ledger
 // is not in use, or in an effect.
 type Hold struct {
-	Delivery backend.Delivery
-	Source   *Source
-	Attempt  int
-	Redriven bool  // sent again from a dead-letter topic
-	Unfit    bool  // it is to be settled without a run, see [Refuse]
-	Suspect  bool  // it ran too often without a result; one of these runs at a time
-	Counted  bool  // it has spent an attempt, which the next GiveBack counts
-	Unsure   bool  // a failed call may have settled it
-	Tries    uint8 // failed calls to settle it
-	Run      any   // the latest run, of the caller
-	Letter   any   // the dead letter that is to be stored, of the caller; nil: none
-	Due      Moment
+	Delivery   backend.Delivery
+	Source     *Source
+	Attempt    int
+	Redriven   bool  // sent again from a dead-letter topic
+	Unfit      bool  // it is to be settled without a run, see [Refuse]
+	Suspect    bool  // it ran too often without a result; one of these runs at a time
+	Counted    bool  // it has spent an attempt, which the next GiveBack counts
+	Unsure     bool  // a failed call may have settled it
+	Tries      uint8 // failed calls to settle it
+	Run        any   // the latest run, of the caller
+	DeadLetter any   // the dead letter that is to be stored, of the caller; nil: none
+	Due        Instant
 
-	asked, came Moment // when its Receive was called, and returned
-	until       Moment // when its lease ends
-	began       Moment // when its latest run that has ended began; zero: not known
-	maybe       Moment // when it is due at the latest, if a Delay without an answer took effect
-	before      string // the highest known position before it
-	size        int32
+	asked, came  Instant // when its Receive was called, and returned
+	until        Instant // when its lease ends
+	began        Instant // when its latest run that has ended began; zero: not known
+	dueIfDelayed Instant // when it is due at the latest, if a Delay without an answer took effect
+	before       string  // the highest known position before it
+	size         int32
 
 	state     state
 	lost      bool // its lease is lost
 	inSlice   bool // a worker refers to it
-	told      bool // an effect refers to it
+	inEffect  bool // an effect refers to it
 	extending bool // a call of Extend refers to it
 	leaseless bool // acknowledged before its run
 	parked    bool // it has no place of the limiter
@@ -53,7 +53,7 @@ type Hold struct {
 	over      *overflow // that the GiveBack under way belongs to
 	stub      *stub     // of the GiveBack under way
 	wait      Wait
-	bell      *alarm
+	alarm     *alarm
 	index     int   // in Ledger.held
 	slot      int32 // in the slice of worker
 }
@@ -70,20 +70,6 @@ const (
 	settling               // a call that settles it is under way, or will be made or repeated; it has one settlement
 	released               // no longer held
 )
-
-// A Wait gets the result of a settlement.
-type Wait chan error
-
-// NewWait returns a Wait.
-func NewWait() Wait { return make(Wait, 1) }
-
-// end ends the wait with the result err, unless w is nil. Only the first call has an effect.
-func (w Wait) end(err error) {
-	select {
-	case w <- err:
-	default:
-	}
-}
 
 // Holds are allocated in chunks, and used again. A message that is held for long keeps its
 // chunk in memory.
@@ -123,8 +109,8 @@ func (l *Ledger) recycle(h *Hold) {
 	}
 	// Other Holds of its chunk, which may be held for long, keep h in memory.
 	h.Delivery.Payload, h.Delivery.Headers, h.Delivery.Token = nil, nil, nil
-	if !h.inSlice && !h.told && !h.extending && !h.lost && h.Delivery.Err == nil && len(l.free) < freeHolds {
-		h.Run, h.Letter, h.wait = nil, nil, nil
+	if !h.inSlice && !h.inEffect && !h.extending && !h.lost && h.Delivery.Err == nil && len(l.free) < freeHolds {
+		h.Run, h.DeadLetter, h.wait = nil, nil, nil
 		l.free = append(l.free, h)
 	}
 }
@@ -133,35 +119,23 @@ func (l *Ledger) recycle(h *Hold) {
 func (h *Hold) Size() int64 { return int64(h.size) }
 
 // Arrived returns when the message arrived.
-func (h *Hold) Arrived() Moment { return h.came }
+func (h *Hold) Arrived() Instant { return h.came }
 
 // Redelivered reports whether the message may have been delivered before, has failed in this
 // member before, or is redriven.
 func (h *Hold) Redelivered() bool { return h.Attempt > 1 || h.Delivery.Redelivered || h.Redriven }
 
-// Lost reports whether the lease of h is lost, or has ended.
-func (h *Hold) Lost() bool { return h.lost || !h.leaseless && h.until <= h.Source.ledger.Now }
-
 // Began returns when the latest run of h that has ended began; zero: there was none.
-func (h *Hold) Began() Moment { return h.began }
+func (h *Hold) Began() Instant { return h.began }
 
 // Leaseless reports whether h was acknowledged before its run.
 func (h *Hold) Leaseless() bool { return h.leaseless }
 
-// Until returns when the lease of h ends.
-func (h *Hold) Until() Moment { return h.until }
-
 // Returning reports whether h is being given back.
 func (h *Hold) Returning() bool { return h.returning }
 
-// LeaseEnd returns a moment at which the broker has surely made h due again, if no call
-// extends the lease. The broker counts the lease from a later moment than until does.
-func (l *Ledger) LeaseEnd(h *Hold) Moment {
-	return h.until.Plus(min(l.Lease/3, maxSlack))
-}
-
 // hold adds h to the Holds of l.
-func (l *Ledger) hold(h *Hold) {
+func (l *Ledger) addHold(h *Hold) {
 	h.index = len(l.held)
 	l.held = append(l.held, h)
 	h.Source.held++
@@ -173,12 +147,12 @@ func (h *Hold) leave() {
 	l := h.Source.ledger
 	switch h.state {
 	case ready:
-		l.leaveLine(h)
+		l.dequeue(h)
 	case waiting:
-		l.stopsWaiting(h)
+		l.stopWaiting(h)
 	}
-	if h.bell != nil {
-		l.set(h.bell, 0)
+	if h.alarm != nil {
+		l.set(h.alarm, 0)
 	}
 	h.Source.leaveLane(h)
 }
@@ -191,14 +165,14 @@ func (l *Ledger) Release(h *Hold, err error) {
 		return
 	}
 	first := h.lane != nil // the next message of its key may be ready now
-	few := l.few(l.asked)
+	few := l.few(l.reserved)
 	h.leave()
 	if h.trusted {
 		h.trusted = false
 		l.entrusts--
 		l.count(span{h.began, l.Now}, h.failed)
 	}
-	l.give(h)
+	l.takeFromWorker(h)
 	h.state = released
 	last := len(l.held) - 1
 	l.held[h.index] = l.held[last]
@@ -206,52 +180,30 @@ func (l *Ledger) Release(h *Hold, err error) {
 	l.held[last] = nil
 	l.held = l.held[:last]
 	if l.Out.Freed.Bytes += int64(h.size); h.parked {
-		l.placeless--
+		l.withoutSlot--
 	} else {
 		l.Out.Freed.Settled++
 	}
-	l.releases(h, err)
+	l.countRelease(h, err)
 	h.wait.end(err)
 	if err != nil {
 		h.Source.remember(h).due(h.until)
 	}
-	if few && !l.few(l.asked) {
-		l.roomForAll()
+	if few && !l.few(l.reserved) {
+		l.wakeFetchers()
 	} else {
-		l.room(h.Source)
+		l.wakeFetcher(h.Source)
 	}
 	if first {
-		l.rouse()
+		l.wakeWorker()
 	}
 	l.recycle(h)
 }
 
-// few reports whether few places are free, besides those for which asked messages may come.
-func (l *Ledger) few(asked int) bool {
-	places := l.MaxInFlight - (len(l.held) - l.placeless) - asked
-	return places < (l.MaxInFlight-l.Concurrency*max(l.Batch.Size, 1))/4 // of the places that running handlers leave
-}
-
 // give takes h from the worker that has it.
-func (l *Ledger) give(h *Hold) {
+func (l *Ledger) takeFromWorker(h *Hold) {
 	if h.worker != nil {
 		h.worker = nil
 		l.running[h.class]--
-	}
-}
-
-// Lose records that the lease of h is lost, so that another member may have the message. It
-// ends the run of h. If h does not run, Lose releases it. It ignores a Hold that is being
-// settled.
-func (l *Ledger) Lose(h *Hold, why error) {
-	if h.lost || h.leaseless || h.state >= settling {
-		return
-	}
-	h.lost = true
-	runs := h.state == taken
-	l.do(Effect{Kind: Lost, Hold: h, Run: h.Run, Running: runs && h.worker != nil && h.slot < h.worker.next.Load() && (h.wait == nil || h.leaseless), Err: why})
-	l.do(Effect{Kind: EndRun, Run: h.Run, Err: LeaseLost(why)})
-	if !runs {
-		l.Release(h, LeaseLost(why))
 	}
 }

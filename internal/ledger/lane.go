@@ -13,16 +13,16 @@ import (
 // the key waits until the stub is resolved: the message came back, or it went to another
 // member.
 type lane struct {
-	key     string
-	source  *Source
-	active          // Holds that are ready, taken or entrusted, or settling before the next one may run
-	queue   []*Hold // waiting
-	placed  int     // how many of the queue have a place
-	stubs   []*stub
-	over    *overflow // nil: none
-	failed  bool      // a message of the key failed for good (FailAll)
-	touched bool      // during Put: a message has arrived
-	bell    *alarm
+	key      string
+	source   *Source
+	active           // Holds that are ready, taken or entrusted, or settling before the next one may run
+	queue    []*Hold // waiting
+	withSlot int     // how many of the queue have a place
+	stubs    []*stub
+	over     *overflow // nil: none
+	failed   bool      // a message of the key failed for good (FailAll)
+	touched  bool      // during Put: a message has arrived
+	alarm    *alarm
 }
 
 // An active is a list of Holds in the order of their start. A lane has more than one while
@@ -96,24 +96,24 @@ func (s *Source) joinLane(h *Hold, n *lane) {
 			s.resolve(n.stubs[0])
 		}
 	}
-	n.void(h.Delivery.Position)
+	n.dropEarlier(h.Delivery.Position)
 	if h.Delivery.Redelivered && n.head != nil && n.head.worker != nil { // it may be before one that has not begun
 		s.ledger.collect(n.head.worker)
 		if n.head != nil && n.head.worker != nil {
 			s.ledger.steal(n.head.worker)
 		}
 	}
-	s.ledger.waits(h)
+	s.ledger.startWaiting(h)
 	if head := n.head; head != nil && head.state == ready && h.Delivery.Position < head.Delivery.Position {
-		s.ledger.leaveLine(head)
+		s.ledger.dequeue(head)
 		n.remove(head)
-		s.ledger.waits(head)
+		s.ledger.startWaiting(head)
 	}
 }
 
 // void releases the Hold that waits in n with a position, if there is one: its message was delivered
 // again, so that the delivery before is void.
-func (n *lane) void(position string) {
+func (n *lane) dropEarlier(position string) {
 	last := len(n.queue) - 1
 	if last < 0 || n.queue[last].Delivery.Position < position { // nearly always true
 		return
@@ -121,7 +121,7 @@ func (n *lane) void(position string) {
 	i, held := slices.BinarySearchFunc(n.queue, position, func(q *Hold, p string) int { return strings.Compare(q.Delivery.Position, p) })
 	if held {
 		l, old := n.source.ledger, n.queue[i]
-		l.stopsWaiting(old)
+		l.stopWaiting(old)
 		old.state, old.lane = settling, nil
 		l.Release(old, LeaseLost(nil))
 	}
@@ -133,11 +133,11 @@ func (n *lane) find(position string) (int, bool) {
 }
 
 // waits puts h into the queue of its lane. Without a lane, h waits until Due.
-func (l *Ledger) waits(h *Hold) {
+func (l *Ledger) startWaiting(h *Hold) {
 	h.state = waiting
 	n := h.lane
 	if n == nil {
-		l.ringHold(h, h.Due)
+		l.setHoldAlarm(h, h.Due)
 	} else {
 		i := len(n.queue)
 		for i > 0 && n.queue[i-1].Delivery.Position > h.Delivery.Position { // rarely true
@@ -146,17 +146,17 @@ func (l *Ledger) waits(h *Hold) {
 		n.queue = slices.Insert(n.queue, i, h)
 	}
 	if h.parked {
-		l.parks(h, 1)
+		l.countParked(h, 1)
 	} else {
 		l.blocked++
 		if n != nil {
-			n.placed++
+			n.withSlot++
 		}
 	}
 }
 
-// stopsWaiting undoes waits.
-func (l *Ledger) stopsWaiting(h *Hold) {
+// stopWaiting undoes waits.
+func (l *Ledger) stopWaiting(h *Hold) {
 	n := h.lane
 	if n != nil {
 		i := 0
@@ -166,12 +166,12 @@ func (l *Ledger) stopsWaiting(h *Hold) {
 		n.queue = slices.Delete(n.queue, i, i+1)
 	}
 	if h.parked {
-		l.parks(h, -1)
-		l.uncrowd(h.Source)
+		l.countParked(h, -1)
+		l.checkCrowded(h.Source)
 	} else {
 		l.blocked--
 		if n != nil {
-			n.placed--
+			n.withSlot--
 		}
 	}
 }
@@ -179,19 +179,19 @@ func (l *Ledger) stopsWaiting(h *Hold) {
 // advance makes the first Hold of n ready if no other one is active and no earlier message may
 // come back.
 func (l *Ledger) advance(n *lane) {
-	if n.head == nil && len(n.queue) > 0 && !l.closed && !n.source.holds() && n.mayRun(n.queue[0]) {
+	if n.head == nil && len(n.queue) > 0 && !l.closed && !n.source.startsNothing() && n.mayRun(n.queue[0]) {
 		if h := n.queue[0]; h.Due > l.Now {
-			if n.bell == nil {
-				n.bell = &alarm{ring: func(Moment) { l.advance(n); l.rouse() }}
+			if n.alarm == nil {
+				n.alarm = &alarm{ring: func(Instant) { l.advance(n); l.wakeWorker() }}
 			}
-			l.set(n.bell, h.Due)
+			l.set(n.alarm, h.Due)
 		} else {
-			l.stopsWaiting(h)
+			l.stopWaiting(h)
 			n.add(h)
 			l.admit(h)
 		}
 	}
-	n.source.drop(n)
+	n.source.dropLane(n)
 }
 
 // mayRun reports whether no earlier message than h may come back.
@@ -204,7 +204,7 @@ func (n *lane) mayRun(h *Hold) bool {
 func (l *Ledger) admit(h *Hold) {
 	h.state = ready
 	h.class = l.classOf(h)
-	l.enterLine(h, false)
+	l.enqueue(h, false)
 }
 
 // leaveLane lets the next message of the key of h run.
@@ -219,11 +219,11 @@ func (s *Source) leaveLane(h *Hold) {
 }
 
 // retry returns when the first message of n is due; zero: immediately.
-func (n *lane) retry() Moment {
+func (n *lane) retry() Instant {
 	if n == nil {
 		return 0
 	}
-	due := Moment(0)
+	due := Instant(0)
 	for _, st := range n.stubs {
 		due = max(due, st.until)
 	}
@@ -233,60 +233,9 @@ func (n *lane) retry() Moment {
 	return due
 }
 
-// FailKey records that a message with the key of h failed for good, for later ones.
-func (l *Ledger) FailKey(h *Hold) {
-	if n := h.lane; n != nil {
-		n.failed = true
-		h.Source.outlive(n)
-	}
-}
-
-// FailKeys records that messages with these keys failed for good, before s has any message.
-func (s *Source) FailKeys(keys ...string) {
-	for _, key := range keys {
-		s.lanes[key] = &lane{key: key, source: s, failed: true}
-	}
-}
-
-// OrderKey returns the key of the messages of which h is one: with Total it is empty. ok is
-// false if h waits for no other message.
-func (h *Hold) OrderKey() (key string, ok bool) {
-	if h.lane == nil {
-		return "", false
-	}
-	return h.lane.key, true
-}
-
-// KeyFailed reports whether an earlier message of the key of h failed for good.
-func (h *Hold) KeyFailed() bool { return h.lane != nil && h.lane.failed }
-
-// ReleaseKey undoes FailKey, and reports whether it had an effect.
-func (l *Ledger) ReleaseKey(key string) (had bool) {
-	for _, s := range l.sources {
-		if n := s.lanes[key]; n != nil && n.failed {
-			n.failed, had = false, true
-			s.drop(n)
-		}
-	}
-	return had
-}
-
-// FailedKeys returns the keys that FailKey noted, sorted.
-func (l *Ledger) FailedKeys() (keys []string) {
-	for _, s := range l.sources {
-		for key, n := range s.lanes {
-			if n.failed {
-				keys = append(keys, key)
-			}
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
-
-// outlive copies the key of n, because n will be kept without Holds. The key may share its
+// cloneKey copies the key of n, because n will be kept without Holds. The key may share its
 // memory with all texts of its Receive.
-func (s *Source) outlive(n *lane) {
+func (s *Source) cloneKey(n *lane) {
 	delete(s.lanes, n.key)
 	n.key = strings.Clone(n.key)
 	s.lanes[n.key] = n
@@ -295,13 +244,13 @@ func (s *Source) outlive(n *lane) {
 const freeLanes = 1024
 
 // drop forgets n if nothing of it is left to remember.
-func (s *Source) drop(n *lane) {
+func (s *Source) dropLane(n *lane) {
 	if n.touched || n.head != nil || len(n.queue) > 0 || len(n.stubs) > 0 || n.failed || n.over != nil && n.over.ahead(s.ledger.Now) || s.lanes[n.key] != n {
 		return
 	}
 	delete(s.lanes, n.key)
-	if n.bell != nil {
-		s.ledger.set(n.bell, 0)
+	if n.alarm != nil {
+		s.ledger.set(n.alarm, 0)
 		return // the alarm refers to n
 	}
 	if len(s.free) < freeLanes {

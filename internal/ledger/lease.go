@@ -1,12 +1,13 @@
 package ledger
 
 import (
+	"slices"
 	"time"
 )
 
 // expireLeases notices the leases that have ended.
-func (l *Ledger) expireLeases(now Moment) {
-	next := Moment(0)
+func (l *Ledger) expireLeases(now Instant) {
+	next := Instant(0)
 	for i := len(l.held) - 1; i >= 0; i-- { // Lose may remove the last
 		if i >= len(l.held) {
 			continue
@@ -21,20 +22,20 @@ func (l *Ledger) expireLeases(now Moment) {
 		}
 	}
 	if next != 0 {
-		l.by(&l.leases, next)
+		l.ringBy(&l.leases, next)
 	}
-	l.rouse()
+	l.wakeWorker()
 }
 
 // extend asks for the extension of leases.
-func (l *Ledger) extend(Moment) {
+func (l *Ledger) extend(Instant) {
 	if len(l.held) > 0 {
 		l.do(Effect{Kind: Extend})
 	}
 }
 
 // Holding returns the sources that have Holds.
-func (l *Ledger) Holding() (sources []*Source) {
+func (l *Ledger) HoldingSources() (sources []*Source) {
 	last, known := (*Source)(nil), map[*Source]bool{}
 	for _, h := range l.held {
 		if s := h.Source; s != last && !known[s] {
@@ -45,9 +46,9 @@ func (l *Ledger) Holding() (sources []*Source) {
 	return sources
 }
 
-// Keepable returns the Holds of s whose leases are to be extended. The caller calls Answered
+// Extendable returns the Holds of s whose leases are to be extended. The caller calls Answered
 // for each.
-func (l *Ledger) Keepable(s *Source) (hs []*Hold) {
+func (l *Ledger) Extendable(s *Source) (hs []*Hold) {
 	for _, h := range l.held {
 		if h.Source == s && !h.lost && !h.leaseless && !h.left && !h.returning {
 			h.extending = true
@@ -65,7 +66,7 @@ func (l *Ledger) Answered(h *Hold) (held bool) {
 }
 
 // Extended records that the lease of h does not end before until.
-func (l *Ledger) Extended(h *Hold, until Moment) { h.until = max(h.until, until) }
+func (l *Ledger) Extended(h *Hold, until Instant) { h.until = max(h.until, until) }
 
 // NotExtended records that the lease of h is lost. A Hold that is being acknowledged before its
 // run is not concerned: if the broker has acknowledged it, it has no lease.
@@ -81,4 +82,44 @@ func (l *Ledger) ExtendIn(d time.Duration) {
 	if len(l.held) > 0 && l.extension.at == 0 {
 		l.set(&l.extension, l.Now.Plus(d))
 	}
+}
+
+// Lost reports whether the lease of h is lost, or has ended.
+func (h *Hold) Lost() bool { return h.lost || !h.leaseless && h.until <= h.Source.ledger.Now }
+
+// Until returns when the lease of h ends.
+func (h *Hold) Until() Instant { return h.until }
+
+// LeaseEnd returns a moment at which the broker has surely made h due again, if no call
+// extends the lease. The broker counts the lease from a later moment than until does.
+func (l *Ledger) LeaseEnd(h *Hold) Instant {
+	return h.until.Plus(min(l.Lease/3, maxSlack))
+}
+
+// Lose records that the lease of h is lost, so that another member may have the message. It
+// ends the run of h. If h does not run, Lose releases it. It ignores a Hold that is being
+// settled.
+func (l *Ledger) Lose(h *Hold, why error) {
+	if h.lost || h.leaseless || h.state >= settling {
+		return
+	}
+	h.lost = true
+	runs := h.state == taken
+	l.do(Effect{Kind: Lost, Hold: h, Run: h.Run, Running: runs && h.worker != nil && h.slot < h.worker.next.Load() && (h.wait == nil || h.leaseless), Err: why})
+	l.do(Effect{Kind: EndRun, Run: h.Run, Err: LeaseLost(why)})
+	if !runs {
+		l.Release(h, LeaseLost(why))
+	}
+}
+
+// LoseAll records that all Holds of s lost their leases because of why, and returns how many.
+func (l *Ledger) LoseAll(s *Source, why error) (lost int) {
+	for _, h := range slices.Clone(l.held) {
+		if h.Source == s {
+			lost++
+			l.Lose(h, why)
+		}
+	}
+	l.wakeWorker()
+	return lost
 }

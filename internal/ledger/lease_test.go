@@ -22,13 +22,13 @@ func TestNoOtherMessageUsesAHoldThatIsExtended(t *testing.T) {
 		return hs[0]
 	}
 	h := hold()
-	require.Equal(t, []*Hold{h}, l.Keepable(s))
+	require.Equal(t, []*Hold{h}, l.Extendable(s))
 	l.Release(h, nil)
 	require.NotSame(t, h, hold())
 	require.False(t, l.Answered(h), "it is not held any more")
 
 	h = hold()
-	l.Keepable(s)
+	l.Extendable(s)
 	require.True(t, l.Answered(h))
 	l.Release(h, nil)
 	require.Same(t, h, hold(), "no call refers to it")

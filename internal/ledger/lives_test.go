@@ -57,7 +57,7 @@ func live(seed uint64, tell bool) *world {
 	}
 	for range 25 {
 		w.step()
-		w.pass(w.now.Plus(w.upTo(1500 * time.Millisecond)))
+		w.runUntil(w.now.Plus(w.upTo(1500 * time.Millisecond)))
 	}
 	calm = true
 	w.trouble = trouble{slow: 2 * time.Millisecond}
@@ -67,7 +67,7 @@ func live(seed uint64, tell bool) *world {
 			m.fetch()
 		}
 	}
-	w.pass(w.now.Plus(2 * time.Minute))
+	w.runUntil(w.now.Plus(2 * time.Minute))
 	for _, m := range w.members {
 		w.note("member %d, %d places, reads %v, polls %v: %s", m.name, m.places, m.reads, m.poll != nil, m.l.dump())
 	}

@@ -18,12 +18,12 @@ type member struct {
 	reads  bool
 	asleep bool // it waits for the effect Room
 	paused bool
-	alarm  Moment
+	alarm  Instant
 	acks   []*Hold
 	delays []*Hold
 	acking bool
 	delayg bool
-	tick   Moment
+	tick   Instant
 	calm   *bool
 	keys   map[int]int // runs by key
 }
@@ -32,7 +32,7 @@ type member struct {
 type poll struct {
 	m     *member
 	n     int
-	asked Moment
+	asked Instant
 	ended bool
 }
 
@@ -44,7 +44,7 @@ type run struct {
 
 func (w *world) join(c Config, calm *bool) {
 	m := &member{world: w, name: len(w.members) + 1, l: New(c), places: c.MaxInFlight, calm: calm, keys: map[int]int{}}
-	m.l.dice = w.dice.IntN
+	m.l.randN = w.dice.IntN
 	m.s = &Source{CanDelay: true, CanExtend: true, Refunds: w.refunds}
 	m.l.Now = w.now
 	m.l.Add(m.s)
@@ -118,7 +118,7 @@ func (m *member) carryOut(e Effect) {
 		if m.poll != nil {
 			m.poll.answer(nil, false)
 		}
-	case Room:
+	case ReadMore:
 		m.asleep = false
 		m.fetch()
 	}
@@ -188,7 +188,7 @@ func (p *poll) answer(ds []backend.Delivery, looked bool) {
 		}
 		m.use(func(l *Ledger) {
 			r := Receipt{Holds: hs, Asked: p.asked, All: all}
-			m.s.Attempted(r, func(*Hold) {})
+			m.s.CorrectAttempts(r, func(*Hold) {})
 			l.Put(m.s, r)
 		})
 		m.reads = false
@@ -356,7 +356,7 @@ func (m *member) delay() {
 				l.NotDelayed(h, backend.ErrUnknownOutcome)
 				continue
 			}
-			l.Expecting(h, m.refunds)
+			l.BeforeDelay(h, m.refunds)
 			live, ds, fors = append(live, h), append(ds, h.Delivery), append(fors, time.Duration(max(h.Due-m.now, 0)))
 		}
 	})
@@ -379,12 +379,12 @@ func (m *member) delay() {
 					l.Delayed(h, m.now.Plus(fors[i]))
 				case errors.Is(e, backend.ErrLeaseLost), h.Lost():
 					if errors.Is(e, backend.ErrUnknownOutcome) {
-						l.Unclear(h, fors[i])
+						l.MarkUnknown(h, fors[i])
 					}
 					l.NotDelayed(h, e)
 				default:
 					if errors.Is(e, backend.ErrUnknownOutcome) {
-						l.Unclear(h, fors[i])
+						l.MarkUnknown(h, fors[i])
 					}
 					h.Tries++
 					l.Repeat(h, m.now.Plus(200*time.Millisecond))
@@ -399,7 +399,7 @@ func (m *member) delay() {
 func (m *member) extend() {
 	var hs []*Hold
 	var ds []backend.Delivery
-	m.use(func(l *Ledger) { hs = l.Keepable(m.s) })
+	m.use(func(l *Ledger) { hs = l.Extendable(m.s) })
 	for _, h := range hs {
 		ds = append(ds, h.Delivery)
 	}

@@ -11,11 +11,11 @@ import (
 // A memo has the facts that a source remembers about a message that it does not hold, or has
 // given back before. To add to maxMemory memos, the source forgets another one.
 type memo struct {
-	before string // a position before it, at which no other message is known between them; "": not known
-	times  uint8  // how often it was given back after a run
-	hangs  uint16 // its stuck runs that have not returned
-	until  Moment // when to forget that it may be unsettled
-	acked  Moment // when it was acknowledged after its lease; zero: it was not
+	before string  // a position before it, at which no other message is known between them; "": not known
+	times  uint8   // how often it was given back after a run
+	hangs  uint16  // its stuck runs that have not returned
+	until  Instant // when to forget that it may be unsettled
+	acked  Instant // when it was acknowledged after its lease; zero: it was not
 
 	// attempt is the number of the attempt that begins with the receipt after the one that the
 	// backend counted as receipt. Some backends count nothing, and others count each receipt,
@@ -27,7 +27,7 @@ const maxMemory = 1 << 16
 
 // due notes when the message is due again. Another member may have settled it meanwhile, so
 // that the memo is of no use an hour later.
-func (m *memo) due(at Moment) { m.until = max(m.until, at.Plus(hour)) }
+func (m *memo) due(at Instant) { m.until = max(m.until, at.Plus(hour)) }
 
 // remember returns the memo of h, made if there is none.
 func (s *Source) remember(h *Hold) *memo {
@@ -95,21 +95,6 @@ func (l *Ledger) Failed(h *Hold) {
 	}
 }
 
-const (
-	firstFloor     = 10 * time.Millisecond
-	highestFloor   = 50 * time.Millisecond
-	timesToHighest = uint8(highestFloor / firstFloor)
-)
-
-// Floor counts a run of h after which h is given back. It returns the least delay until its
-// redelivery: 10 ms, and 10 ms more for each repeat, up to 50 ms. Without it a handler that
-// asks for no delay would keep a processor, or the broker, busy.
-func (l *Ledger) Floor(h *Hold) time.Duration {
-	m := h.Source.remember(h)
-	m.times = min(m.times+1, timesToHighest)
-	return time.Duration(m.times) * firstFloor
-}
-
 // ackedLate records that h was acknowledged after its lease. A Receive that was called before
 // may still bring the message, because the broker delivered it again. Such a delivery is not
 // handled, and a Hold of it is dropped.
@@ -131,7 +116,7 @@ func (s *Source) ackedLate(h *Hold) {
 
 // acknowledged reports whether a Receive called at the moment asked has brought a message
 // that was acknowledged meanwhile.
-func (s *Source) acknowledged(position string, asked Moment) bool {
+func (s *Source) acknowledged(position string, asked Instant) bool {
 	if len(s.late) == 0 {
 		return false
 	}
@@ -141,7 +126,7 @@ func (s *Source) acknowledged(position string, asked Moment) bool {
 
 // forgetAcked forgets the late acknowledgements that no later Receive can meet: a Receive was
 // called at the moment asked, after them.
-func (s *Source) forgetAcked(asked Moment) {
+func (s *Source) forgetAcked(asked Instant) {
 	s.late = slices.DeleteFunc(s.late, func(p string) bool {
 		m := s.memory[p]
 		gone := m == nil || m.acked <= asked

@@ -12,10 +12,10 @@ func (l *Ledger) hasWork() bool {
 		return n > 0
 	}
 	bytes := int64(0)
-	oldest := Moment(0)
-	for _, s := range l.lining() {
-		for c := range s.line {
-			q := &s.line[c]
+	oldest := Instant(0)
+	for _, s := range l.readySources() {
+		for c := range s.ready {
+			q := &s.ready[c]
 			if q.len() == 0 || !l.mayRun(class(c)) {
 				continue
 			}
@@ -34,7 +34,7 @@ func (l *Ledger) hasWork() bool {
 		return true
 	}
 	if due := oldest.Plus(l.Batch.Wait); due > l.Now && !l.closed {
-		l.by(&l.gather, due)
+		l.ringBy(&l.batchDue, due)
 		return false
 	}
 	return true
@@ -53,7 +53,7 @@ func rotate(lines []*Source) {
 // pickAny takes the next Hold to run. It starts no Hold whose lease has ended.
 func (l *Ledger) pickAny() (picked *Hold) {
 	var expired []*Hold // lost afterwards, because Lose changes lines
-	for _, s := range l.lining() {
+	for _, s := range l.readySources() {
 		for picked = l.pick(s); picked != nil && picked.until <= l.Now; picked = l.pick(s) {
 			expired = append(expired, picked)
 		}
@@ -75,18 +75,18 @@ func (l *Ledger) start(h *Hold, w *Worker, n int) {
 }
 
 // putBack undoes pickAny.
-func (l *Ledger) putBack(h *Hold) { l.enterLine(h, true) }
+func (l *Ledger) putBack(h *Hold) { l.enqueue(h, true) }
 
 // takeSlice returns Holds for about a millisecond of work, but leaves some for other workers.
 // Messages of a key may follow each other in it. Where keys permit, it is in the order of
 // positions.
 func (l *Ledger) takeSlice(w *Worker) (hs []*Hold) {
 	n := l.sliceLen()
-	hs = w.room
+	hs = w.reuse
 	next := followers{ledger: l, lanes: w.lanes[:0]}
 	for len(hs) < n {
 		if f := next.take(); f != nil {
-			l.stopsWaiting(f)
+			l.stopWaiting(f)
 			f.class = fresh
 			f.lane.add(f)
 			l.start(f, w, len(hs))
@@ -110,7 +110,7 @@ func (l *Ledger) takeSlice(w *Worker) (hs []*Hold) {
 	}
 	clear(next.lanes)
 	w.lanes = next.lanes
-	rotate(l.lines)
+	rotate(l.withReady)
 	return hs
 }
 
@@ -144,7 +144,7 @@ func (s *followers) take() *Hold {
 	}
 	n := s.lanes[0]
 	f := n.queue[0]
-	if q := &n.source.line[fresh]; q.len() > 0 && q.first().Delivery.Position < f.Delivery.Position {
+	if q := &n.source.ready[fresh]; q.len() > 0 && q.first().Delivery.Position < f.Delivery.Position {
 		return nil
 	}
 	s.lanes = slices.Delete(s.lanes, 0, 1)
@@ -166,7 +166,7 @@ func (l *Ledger) takeBatch(w *Worker) (hs []*Hold) {
 		return nil
 	}
 	bytes := int64(0)
-	hs = w.room
+	hs = w.reuse
 	for len(hs) < l.Batch.Size {
 		h := l.pickAny()
 		if h == nil {
@@ -184,6 +184,6 @@ func (l *Ledger) takeBatch(w *Worker) (hs []*Hold) {
 			break
 		}
 	}
-	rotate(l.lines)
+	rotate(l.withReady)
 	return hs
 }

@@ -3,7 +3,6 @@ package ledger
 import (
 	"slices"
 	"strings"
-	"time"
 )
 
 // A Source is one attachment to a group. Its messages have an order of their own.
@@ -11,24 +10,27 @@ type Source struct {
 	CanDelay  bool
 	CanExtend bool
 	Refunds   bool // messages are given back without counting an attempt, and redelivered by position
-	Sole      bool // no other member gets its messages, until it ends; Refunds is not set
-	Of        any  // the caller's
+	Exclusive bool // no other member gets its messages, until it ends; Refunds is not set
+	Owner     any  // the caller's
 
-	ledger  *Ledger
-	line    line
-	lanes   map[string]*lane // by key
-	free    []*lane          // lanes whose memory is used again
-	memory  map[string]*memo // by position
-	passing []*stub          // stubs of messages that are due
-	late    []string         // positions of late acknowledgements, see ackedLate
-	last    string           // the highest position received
-	waits   bool             // its fetcher waits for room
-	lines   bool             // Ledger.lines has it
-	parked  int              // its Holds without a place
-	asked   int              // messages that the Receive under way asks for, if Ledger.asked counts them
-	barren  uint8            // how many of the last Receives brought nothing that may run
-	revoked bool
-	sole
+	ledger       *Ledger
+	ready        readyQueues
+	lanes        map[string]*lane // by key
+	free         []*lane          // lanes whose memory is used again
+	memory       map[string]*memo // by position
+	dueStubs     []*stub          // stubs of messages that are due
+	late         []string         // positions of late acknowledgements, see ackedLate
+	last         string           // the highest position received
+	fetcherWaits bool             // its fetcher waits for room
+	hasReady     bool             // Ledger.lines has it
+	parked       int              // its Holds without a place
+	reserved     int              // messages that the Receive under way asks for, if Ledger.asked counts them
+	barren       uint8            // how many of the last Receives brought nothing that may run
+	held         int              // Holds
+	leased       Instant          // when the leases of the messages have surely ended that were released unsettled
+	revoked      bool
+	ending       bool // an effect Emptied follows when there is no Hold
+	takeover
 }
 
 // Add adds s, which takes part until Remove.
@@ -47,8 +49,8 @@ func (l *Ledger) Replace(old, s *Source, fresh bool, why error) (lost int) {
 			l.sources[i] = s
 		}
 	}
-	l.waiting = slices.DeleteFunc(l.waiting, func(o *Source) bool { return o == old })
-	l.Unread(old)
+	l.waitingFetchers = slices.DeleteFunc(l.waitingFetchers, func(o *Source) bool { return o == old })
+	l.Unreserve(old)
 	s.ledger, s.last, s.lanes, s.memory = l, old.last, map[string]*lane{}, old.memory
 	if fresh {
 		s.last, s.memory = "", map[string]*memo{}
@@ -65,32 +67,20 @@ func (l *Ledger) Replace(old, s *Source, fresh bool, why error) (lost int) {
 	return l.LoseAll(old, why)
 }
 
-// LoseAll records that all Holds of s lost their leases because of why, and returns how many.
-func (l *Ledger) LoseAll(s *Source, why error) (lost int) {
-	for _, h := range slices.Clone(l.held) {
-		if h.Source == s {
-			lost++
-			l.Lose(h, why)
-		}
-	}
-	l.rouse()
-	return lost
-}
-
 // Last returns the highest position received; "": none.
 func (s *Source) Last() string { return s.last }
 
 // A Receipt is the answer to a Receive.
 type Receipt struct {
 	Holds []*Hold
-	Asked Moment // when Receive was called; a later call has a greater Moment
-	All   bool   // it brought all messages that were due when it was called
+	Asked Instant // when Receive was called; a later call has a greater Instant
+	All   bool    // it brought all messages that were due when it was called
 }
 
 // Attempted corrects Attempt of the Holds of r before Put, and calls changed for each one
 // that it changes.
-func (s *Source) Attempted(r Receipt, changed func(h *Hold)) {
-	s.note(r)
+func (s *Source) CorrectAttempts(r Receipt, changed func(h *Hold)) {
+	s.recordPositions(r)
 	if len(s.memory) == 0 {
 		return
 	}
@@ -104,7 +94,7 @@ func (s *Source) Attempted(r Receipt, changed func(h *Hold)) {
 
 // note records the highest position received. If a message comes for the first time that is
 // not after it, the group was reset, and begins anew there.
-func (s *Source) note(r Receipt) {
+func (s *Source) recordPositions(r Receipt) {
 	before := s.last
 	for _, h := range r.Holds {
 		if !h.Delivery.Redelivered && h.Delivery.Position <= before {
@@ -126,13 +116,13 @@ func (s *Source) note(r Receipt) {
 
 // Put takes the messages of a Receive.
 func (l *Ledger) Put(s *Source, r Receipt) {
-	l.asked, s.asked = l.asked-s.asked, 0
+	l.reserved, s.reserved = l.reserved-s.reserved, 0
 	highest, fresh := "", false
 	var touched []*lane
 	until := r.Asked.Plus(l.Lease)
 	for _, h := range r.Holds {
 		h.asked, h.came, h.until = r.Asked, l.Now, until
-		l.hold(h)
+		l.addHold(h)
 		highest, fresh = max(highest, h.Delivery.Position), fresh || !h.Delivery.Redelivered
 		switch {
 		case s.acknowledged(h.Delivery.Position, r.Asked):
@@ -160,13 +150,13 @@ func (l *Ledger) Put(s *Source, r Receipt) {
 		n.touched = false
 		l.advance(n)
 	}
-	if s.gathers {
-		l.collected(s, r, fresh)
+	if s.takingOver {
+		l.receivedInTakeover(s, r, fresh)
 	}
-	s.pass(r.Asked, highest, r.All, fresh)
+	s.resolvePassed(r.Asked, highest, r.All, fresh)
 	s.forgetAcked(r.Asked)
 	if len(l.held) > 0 {
-		l.by(&l.leases, until)
+		l.ringBy(&l.leases, until)
 		if l.extension.at == 0 && s.CanExtend {
 			l.set(&l.extension, l.Now.Plus(l.Lease/3))
 		}
@@ -177,86 +167,54 @@ func (l *Ledger) Put(s *Source, r Receipt) {
 	if s.barren = min(s.barren+1, mostBarren); len(r.Holds) == 0 || l.startableOf(s) > 0 {
 		s.barren = 0
 	}
-	l.spill(s)
-	l.rouse()
-	l.watchHoard()
-	l.roomForAll()
+	l.spillRedelivered(s)
+	l.wakeWorker()
+	l.watchUnclaimed()
+	l.wakeFetchers()
 }
 
-const (
-	maxRead    = 512                    // the most messages in one Receive
-	mostBarren = 9                      // doublings of a Receive, to pass many messages behind one of their key
-	leastAhead = 5 * time.Millisecond   // the least prefetch, as the work of all workers, so that reads are large
-	mostAhead  = 100 * time.Millisecond // bounds the prefetch, as the work of all workers
-	hoardTime  = time.Second            // a Hold that no worker can take for so long is given back
-)
+// holds reports whether a message of s may not begin yet.
+func (s *Source) startsNothing() bool { return s.revoked || s.takingOver }
 
-// watchHoard lets giveBackHoard look when the first Hold in a line has waited for hoardTime.
-func (l *Ledger) watchHoard() {
-	if l.hoard.at != 0 || l.working < l.Concurrency && (l.lined[redelivered] == 0 || l.mayRun(redelivered)) {
-		return
-	}
-	for _, s := range l.lining() {
-		if s.Sole && l.working >= l.Concurrency {
-			continue // no other member could have them
-		}
-		for c := range s.line {
-			if q := &s.line[c]; class(c) != suspect && q.len() > 0 && (s.CanDelay || s.CanExtend) && (l.working >= l.Concurrency || !l.mayRun(class(c))) {
-				l.by(&l.hoard, max(q.first().came.Plus(hoardTime), l.Now.Plus(hoardTime/4)))
-			}
-		}
+// End asks for an effect Emptied when the revoked source s has no Hold any more. No message of
+// s arrives after it.
+func (l *Ledger) End(s *Source) {
+	s.ending = true
+	if l.set(&s.takeoverAlarm, 0); s.held == 0 {
+		l.do(Effect{Kind: Emptied, Source: s})
 	}
 }
 
-// giveBackHoard gives back the Holds that no worker could take for hoardTime, because another
-// member may be idle. It raises the average, so that less is prefetched.
-func (l *Ledger) giveBackHoard(now Moment) {
-	for _, s := range slices.Clone(l.lining()) {
-		for c := range s.line {
-			l.giveBackQueue(s, class(c), now)
-		}
-	}
-	l.watchHoard()
-}
+// LeasedUntil returns when no message of s is leased to this member any more, if s has no Hold.
+func (s *Source) LeasedUntil() Instant { return s.leased }
 
-func (l *Ledger) giveBackQueue(s *Source, c class, now Moment) {
-	q := &s.line[c]
-	allBusy := l.working >= l.Concurrency
-	if c == suspect || q.len() == 0 || q.first().came.Plus(hoardTime) > now || !allBusy && l.mayRun(c) {
-		return
+// releases notes that h, which s had, is released with the result err.
+func (l *Ledger) countRelease(h *Hold, err error) {
+	s := h.Source
+	s.held--
+	if err != nil && !h.leaseless {
+		s.leased = max(s.leased, l.LeaseEnd(h))
 	}
-	if !allBusy {
-		for q.len() > 0 {
-			l.postpone(q.first(), l.turn(q.len()), false)
-		}
-		return
-	}
-	if !s.CanDelay || s.Sole {
-		return
-	}
-	l.average = max(l.average, hoardTime)
-	l.do(Effect{Kind: EndRead, Source: s}) // otherwise this Receive would bring the same messages again
-	for q.len() > 0 {
-		h := q.first()
-		n := h.lane
-		l.giveBack(h, 0)
-		for n != nil && n.head == nil && len(n.queue) > 0 {
-			l.giveBack(n.queue[0], n.queue[0].Due)
-		}
+	if s.ending && s.held == 0 {
+		l.do(Effect{Kind: Emptied, Source: s})
 	}
 }
 
-// turn returns when a redelivered Hold may run before which n others wait.
-func (l *Ledger) turn(n int) Moment {
-	wait := time.Duration(n) * l.average / time.Duration(max(l.MaxRedelivered, 1))
-	return l.Now.Plus(min(max(wait, firstFloor), mostTurn))
-}
+// returnsAtOnce reports whether h is to be given back without a delay.
+func (h *Hold) returnsAtOnce() bool { return h.Source.Exclusive && h.lane != nil }
 
-const mostTurn = 10 * time.Second
-
-// spill postpones redelivered Holds, so that they leave places for others.
-func (l *Ledger) spill(s *Source) {
-	for q := &s.line[redelivered]; q.len() > max(l.MaxInFlight/4, 1); {
-		l.postpone(q.last(), l.turn(q.len()), false)
+// Revoke lets no further Hold of s start, and gives back the Holds of s that have not
+// started. Other Holds of s stay until they are settled. The other sources do not notice.
+func (l *Ledger) Revoke(s *Source) {
+	s.revoked = true
+	for _, n := range s.lanes {
+		for len(n.stubs) > 0 { // their alarms would ring for ever
+			s.resolve(n.stubs[0])
+		}
 	}
+	l.giveBackUnstarted(s, false)
+	l.sources = slices.DeleteFunc(l.sources, func(o *Source) bool { return o == s })
+	l.waitingFetchers = slices.DeleteFunc(l.waitingFetchers, func(o *Source) bool { return o == s })
+	l.Unreserve(s)
+	l.wakeWorker() // for Holds of other sources that were taken from slices
 }

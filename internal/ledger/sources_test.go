@@ -44,7 +44,7 @@ func (m *shared) put(source, n int) {
 // rooms returns how many fetchers were woken since the last call.
 func (m *shared) rooms() (n int) {
 	for _, e := range m.Out.Rest {
-		if e.Kind == Room {
+		if e.Kind == ReadMore {
 			n++
 		}
 	}
@@ -75,13 +75,13 @@ func TestSourcesTakeTurns(t *testing.T) {
 func TestSourcesShareRoom(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 8, MaxInFlight: 1000}, 3)
 	require.Equal(t, 8, m.Wanted(m.from[0]))
-	m.Asking(m.from[0], 6)
+	m.Reserve(m.from[0], 6)
 	require.Equal(t, 2, m.Wanted(m.from[1]))
-	m.Asking(m.from[1], 2)
+	m.Reserve(m.from[1], 2)
 	require.Zero(t, m.Wanted(m.from[2]))
 	require.Equal(t, 8-2, m.Wanted(m.from[0]), "its own Receive takes no room from it")
 	require.Zero(t, m.rooms())
-	m.Unread(m.from[1])
+	m.Unreserve(m.from[1])
 	require.Equal(t, 1, m.rooms(), "the end of a Receive wakes the fetcher that waits")
 	require.Equal(t, 2, m.Wanted(m.from[2]))
 	m.put(0, 3)
@@ -111,7 +111,7 @@ func TestRevokeConcernsOneSource(t *testing.T) {
 	w.Succeeded(1)
 	next, _ := m.Take(w)
 	require.Equal(t, "1-0", next[0].Delivery.ID)
-	require.ElementsMatch(t, m.from, m.Holding())
+	require.ElementsMatch(t, m.from, m.HoldingSources())
 }
 
 // While messages are ready and few places are free, fetchers wait, so that they read many messages at once. When the

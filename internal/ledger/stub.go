@@ -9,22 +9,22 @@ import (
 type stub struct {
 	lane     *lane
 	position string
-	until    Moment // when the message is surely due; zero: not known yet
-	bell     alarm
-	rang     bool // the message is due
+	until    Instant // when the message is surely due; zero: not known yet
+	alarm    alarm
+	due      bool // the message is due
 }
 
 // away leaves a stub of h, which is given back, in its lane.
-func (s *Source) away(h *Hold) {
+func (s *Source) leaveStub(h *Hold) {
 	n := h.lane
 	if n == nil || s.ledger.closed || s.revoked {
 		return
 	}
 	if len(n.stubs) == 0 {
-		s.outlive(n)
+		s.cloneKey(n)
 	}
 	st := &stub{lane: n, position: strings.Clone(h.Delivery.Position)}
-	st.bell.ring = func(now Moment) { s.overdue(st, now) }
+	st.alarm.ring = func(now Instant) { s.ringStub(st, now) }
 	if l := s.ledger; l.crowded && s.Refunds { // messages that arrive now may overflow
 		l.setCrowded(false)
 	}
@@ -34,7 +34,7 @@ func (s *Source) away(h *Hold) {
 }
 
 // stubDue notes when the message of h, which was given back, is surely due.
-func (l *Ledger) stubDue(h *Hold, at Moment) {
+func (l *Ledger) stubDue(h *Hold, at Instant) {
 	if o := h.over; o != nil {
 		h.over = nil
 		o.calls--
@@ -47,21 +47,21 @@ func (l *Ledger) stubDue(h *Hold, at Moment) {
 	if st := h.stub; st != nil && st.lane != nil {
 		h.stub = nil
 		st.until = at
-		l.set(&st.bell, at)
+		l.set(&st.alarm, at)
 	}
 }
 
 // overdue is called when the message of st is due, and again each grace.
-func (s *Source) overdue(st *stub, now Moment) {
+func (s *Source) ringStub(st *stub, now Instant) {
 	switch l, n := s.ledger, st.lane; {
-	case !st.rang:
-		st.rang = true
-		s.passing = append(s.passing, st)
-		l.set(&st.bell, now.Plus(grace))
+	case !st.due:
+		st.due = true
+		s.dueStubs = append(s.dueStubs, st)
+		l.set(&st.alarm, now.Plus(grace))
 	case len(n.queue) == 0:
-		l.set(&st.bell, now.Plus(grace))
+		l.set(&st.alarm, now.Plus(grace))
 	default: // the queue comes again: its Receive brings st before, or shows that another member has it
-		l.set(&st.bell, now.Plus(grace))
+		l.set(&st.alarm, now.Plus(grace))
 		l.do(Effect{Kind: EndRead, Source: s})
 		for n.head == nil && len(n.queue) > 0 {
 			l.giveBack(n.queue[0], n.queue[0].Due)
@@ -73,12 +73,12 @@ func (s *Source) overdue(st *stub, now Moment) {
 // the moment asked would have brought them, because it brings the lowest positions of all
 // that is due. It brought all that is due up to the position highest; all: all that is due;
 // fresh: it brought a new message.
-func (s *Source) pass(asked Moment, highest string, all, fresh bool) {
-	if len(s.passing) == 0 {
+func (s *Source) resolvePassed(asked Instant, highest string, all, fresh bool) {
+	if len(s.dueStubs) == 0 {
 		return
 	}
 	var lanes []*lane
-	s.passing = slices.DeleteFunc(s.passing, func(st *stub) bool {
+	s.dueStubs = slices.DeleteFunc(s.dueStubs, func(st *stub) bool {
 		n := st.lane
 		gone := n == nil || st.until < asked && (all || st.position < highest)
 		if !s.Refunds && n != nil { // it redelivers in no certain order, but before new messages
@@ -104,15 +104,15 @@ func (s *Source) resolve(st *stub) {
 	if n == nil {
 		return
 	}
-	s.ledger.set(&st.bell, 0)
+	s.ledger.set(&st.alarm, 0)
 	i := slices.Index(n.stubs, st)
 	n.stubs = slices.Delete(n.stubs, i, i+1)
 	st.lane = nil
 }
 
-// Barring returns at most most positions of messages that were given back to the source s, and behind which others of
+// BlockingPositions returns at most most positions of messages that were given back to the source s, and behind which others of
 // their key wait.
-func (l *Ledger) Barring(s *Source, most int) (positions []string) {
+func (l *Ledger) BlockingPositions(s *Source, most int) (positions []string) {
 	for _, n := range s.lanes {
 		for i := 0; i < len(n.stubs) && len(n.queue) > 0 && len(positions) < most; i++ {
 			positions = append(positions, n.stubs[i].position)
@@ -139,5 +139,5 @@ func (l *Ledger) SettledElsewhere(s *Source, positions []string) {
 	for _, n := range freed {
 		l.advance(n)
 	}
-	l.rouse()
+	l.wakeWorker()
 }

@@ -27,10 +27,10 @@ func TestStuckRunMakesRoom(t *testing.T) {
 	require.True(t, ok)
 	require.Zero(t, l.Wanted(s), "no worker is free")
 	l.Out = Effects{}
-	for l.Now = l.Next(); l.Now < Moment(10*time.Second); l.Now = l.Next() {
+	for l.Now = l.Next(); l.Now < Instant(10*time.Second); l.Now = l.Next() {
 		l.Tick(l.Now)
 	}
 	kinds := func(k Kind) bool { return slices.ContainsFunc(l.Out.Rest, func(e Effect) bool { return e.Kind == k }) }
 	require.True(t, kinds(Stuck))
-	require.True(t, kinds(Room))
+	require.True(t, kinds(ReadMore))
 }

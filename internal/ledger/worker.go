@@ -16,24 +16,24 @@ type Worker struct {
 	done  atomic.Int32 // how many have ended
 	began atomic.Int64 // when the present run began; zero: no handler runs
 
-	Until Moment // the first of the leases of the slice ends then; valid on the goroutine of the Worker
+	Until Instant // the first of the leases of the slice ends then; valid on the goroutine of the Worker
 
 	times     []span // of the runs of the slice; of the Worker
 	holds     []*Hold
-	room      []*Hold // memory for the next slice
+	reuse     []*Hold // memory for the next slice
 	lanes     []*lane // memory for takeSlice
 	counted   int     // Holds whose result the ledger has noted
-	late      Moment  // the began of the run whose timeout has passed
+	late      Instant // the began of the run whose timeout has passed
 	stuck     bool
 	lostRun   any     // the stuck run
 	hangs     []*memo // of the messages of the stuck run
-	place     int     // in Ledger.busy
+	busyIndex int     // in Ledger.busy
 	timeouts  alarm
 	overslice alarm
 }
 
 // A span is when a run began and ended.
-type span struct{ began, ended Moment }
+type span struct{ began, ended Instant }
 
 const (
 	sliceTime  = time.Millisecond       // the work in a slice
@@ -49,14 +49,14 @@ const (
 // NewWorker returns a Worker for a goroutine that an effect Start asks for.
 func (l *Ledger) NewWorker() *Worker {
 	w := &Worker{Wake: make(chan struct{}, 1)}
-	w.timeouts.ring = func(now Moment) { l.watchTimeout(w, now) }
-	w.overslice.ring = func(Moment) { l.collect(w); l.steal(w); l.rouse(); l.watchHoard() }
+	w.timeouts.ring = func(now Instant) { l.watchTimeout(w, now) }
+	w.overslice.ring = func(Instant) { l.collect(w); l.steal(w); l.wakeWorker(); l.watchUnclaimed() }
 	return w
 }
 
 // Begin claims the next Hold of the slice for a run that begins now, and returns its index.
 // It returns false if the slice has ended.
-func (w *Worker) Begin(now Moment) (i int, ok bool) {
+func (w *Worker) Begin(now Instant) (i int, ok bool) {
 	w.began.Store(0)
 	i = int(w.next.Add(1)) - 1
 	if i >= len(w.times) {
@@ -67,13 +67,13 @@ func (w *Worker) Begin(now Moment) (i int, ok bool) {
 }
 
 // Restart records that the run i begins only now.
-func (w *Worker) Restart(i int, now Moment) {
+func (w *Worker) Restart(i int, now Instant) {
 	w.times[i].began = now
 	w.began.Store(int64(now))
 }
 
 // BeginAll is Begin for a batch: it claims all Holds of the slice.
-func (w *Worker) BeginAll(now Moment) bool {
+func (w *Worker) BeginAll(now Instant) bool {
 	w.began.Store(0)
 	if !w.next.CompareAndSwap(0, int32(len(w.times))) {
 		return false
@@ -83,7 +83,7 @@ func (w *Worker) BeginAll(now Moment) bool {
 }
 
 // RestartAll records that the run of a batch begins only now.
-func (w *Worker) RestartAll(now Moment) {
+func (w *Worker) RestartAll(now Instant) {
 	for i := range w.times {
 		w.times[i].began = now
 	}
@@ -92,7 +92,7 @@ func (w *Worker) RestartAll(now Moment) {
 
 // End notes when the run i ended, and returns how long it took. Unless Returned was called
 // for the run, Succeeded follows.
-func (w *Worker) End(i int, now Moment) time.Duration {
+func (w *Worker) End(i int, now Instant) time.Duration {
 	w.began.Store(0)
 	w.times[i].ended = now
 	return time.Duration(now - w.times[i].began)
@@ -106,11 +106,11 @@ func (w *Worker) Succeeded(n int) { w.done.Store(int32(n)) }
 // calls Take again. If stay is false, w ends.
 func (l *Ledger) Take(w *Worker) (hs []*Hold, stay bool) {
 	l.waking = false
-	l.leaveBusy(w)
+	l.endSlice(w)
 	if l.closed && !l.finishes() || l.workers > l.Concurrency+l.spare() {
 		l.workers--
 		l.Out.FlushAcks = true
-		l.rouse()
+		l.wakeWorker()
 		return nil, false
 	}
 	if l.Batch.Size > 0 {
@@ -121,10 +121,10 @@ func (l *Ledger) Take(w *Worker) (hs []*Hold, stay bool) {
 	if len(hs) == 0 {
 		l.idle = append(l.idle, w)
 		l.Out.FlushAcks = true
-		l.roomForAll()
+		l.wakeFetchers()
 		return nil, true
 	}
-	w.room = hs[:0]
+	w.reuse = hs[:0]
 	w.holds, w.counted, w.stuck, w.lostRun = hs, 0, false, nil
 	w.Until = hs[0].until
 	for _, h := range hs {
@@ -133,41 +133,41 @@ func (l *Ledger) Take(w *Worker) (hs []*Hold, stay bool) {
 	w.times = slices.Grow(w.times[:0], len(hs))[:len(hs)]
 	w.done.Store(0)
 	w.next.Store(0)
-	w.place = len(l.busy)
+	w.busyIndex = len(l.busy)
 	l.busy = append(l.busy, w)
 	l.working++
 	if l.Timeout > 0 {
-		l.by(&w.timeouts, l.Now.Plus(l.Timeout))
+		l.ringBy(&w.timeouts, l.Now.Plus(l.Timeout))
 	}
 	if len(hs) > 1 && l.Batch.Size == 0 {
 		l.set(&w.overslice, l.Now.Plus(stealAfter))
 	}
-	l.rouse()
-	l.roomForAll()
-	l.watchHoard()
+	l.wakeWorker()
+	l.wakeFetchers()
+	l.watchUnclaimed()
 	return hs, true
 }
 
 // Gone records that the goroutine of w has ended, and another one replaces it.
 func (l *Ledger) Gone(w *Worker) {
 	l.waking = false
-	l.leaveBusy(w)
+	l.endSlice(w)
 	l.workers--
-	l.rouse()
+	l.wakeWorker()
 }
 
 // leaveBusy ends the slice of w.
-func (l *Ledger) leaveBusy(w *Worker) {
+func (l *Ledger) endSlice(w *Worker) {
 	if w.holds == nil {
 		return
 	}
 	l.collect(w)
 	l.steal(w)
 	last := len(l.busy) - 1
-	l.busy[w.place] = l.busy[last]
-	l.busy[w.place].place = w.place
+	l.busy[w.busyIndex] = l.busy[last]
+	l.busy[w.busyIndex].busyIndex = w.busyIndex
 	l.busy = l.busy[:last]
-	clear(w.room[:cap(w.room)])
+	clear(w.reuse[:cap(w.reuse)])
 	if w.holds = nil; w.stuck {
 		l.stuck--
 		for _, m := range w.hangs {
@@ -185,20 +185,20 @@ func (l *Ledger) leaveBusy(w *Worker) {
 func (l *Ledger) spare() int { return min(l.stuck, max(l.Concurrency, leastSpare)) }
 
 // hang notes that a run of h is stuck in w, until w ends it.
-func (w *Worker) hang(h *Hold) {
+func (w *Worker) countStuck(h *Hold) {
 	m := h.Source.remember(h)
 	m.hangs++
 	w.hangs = append(w.hangs, m)
 }
 
-// rouse wakes or starts one worker if there is a Hold for it. When that worker takes its
-// Holds, it calls rouse for the next worker.
-func (l *Ledger) rouse() {
+// wakeWorker wakes or starts one worker if there is a Hold for it. When that worker takes its
+// Holds, it calls wakeWorker for the next worker.
+func (l *Ledger) wakeWorker() {
 	if l.closed && !l.finishes() || l.waking || !l.hasWork() {
 		return
 	}
-	if l.working > 0 && l.Batch.Size == 0 && l.hurry == 0 && l.littleWork() { // the workers that run will take it
-		l.by(&l.nudge, l.Now.Plus(wakeAfter))
+	if l.working > 0 && l.Batch.Size == 0 && l.wakeNow == 0 && l.littleWork() { // the workers that run will take it
+		l.ringBy(&l.delayedWake, l.Now.Plus(wakeAfter))
 		return
 	}
 	if last := len(l.idle) - 1; last >= 0 {
@@ -218,9 +218,23 @@ func (l *Ledger) littleWork() bool {
 	return l.average > 0 && time.Duration(l.startable())*l.average < wakeFor
 }
 
-// wakeAnother wakes a worker for Holds that have waited for others.
-func (l *Ledger) wakeAnother(Moment) {
-	l.hurry++
-	l.rouse()
-	l.hurry--
+// wakeDelayed wakes a worker for Holds that have waited for others.
+func (l *Ledger) wakeDelayed(Instant) {
+	l.wakeNow++
+	l.wakeWorker()
+	l.wakeNow--
+}
+
+// Resize changes Concurrency. Idle workers that are too many end, and others when their slices
+// have ended, so no run is cut.
+func (l *Ledger) Resize(n int) {
+	l.Concurrency = n
+	for left := l.workers - n - l.spare(); left > 0 && len(l.idle) > 0; left-- {
+		last := len(l.idle) - 1
+		l.Out.Wake = append(l.Out.Wake, l.idle[last]) // its Take ends it
+		l.idle = l.idle[:last]
+	}
+	l.wakeWorker()
+	l.wakeFetchers()
+	l.watchUnclaimed()
 }

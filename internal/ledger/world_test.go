@@ -16,7 +16,7 @@ import (
 // agenda to the next. All chances are of one dice, so that a life can be lived again.
 type world struct {
 	dice    *rand.Rand
-	now     Moment
+	now     Instant
 	agenda  agenda
 	count   int
 	refunds bool // the broker refunds attempts, and redelivers by position
@@ -43,7 +43,7 @@ type msg struct {
 	id      int
 	key     int
 	pos     string
-	due     Moment
+	due     Instant
 	handout int // number of the present delivery
 	holder  *member
 	done    bool
@@ -51,7 +51,7 @@ type msg struct {
 	attempt int
 
 	owner   *member // the member that received it last and was told of no loss since
-	since   Moment
+	since   Instant
 	acked   *member // it got the confirmation of its acknowledgement
 	runs    int
 	handled bool // a run has succeeded
@@ -59,7 +59,7 @@ type msg struct {
 
 // A thing happens at a moment.
 type thing struct {
-	at    Moment
+	at    Instant
 	order int
 	do    func()
 }
@@ -78,7 +78,7 @@ func (a *agenda) Pop() any {
 	return x
 }
 
-func (w *world) at(m Moment, do func()) {
+func (w *world) at(m Instant, do func()) {
 	w.count++
 	heap.Push(&w.agenda, thing{max(m, w.now), w.count, do})
 }
@@ -86,7 +86,7 @@ func (w *world) at(m Moment, do func()) {
 func (w *world) in(d time.Duration, do func()) { w.at(w.now.Plus(d), do) }
 
 // pass lets time pass until the moment end.
-func (w *world) pass(end Moment) {
+func (w *world) runUntil(end Instant) {
 	for len(w.agenda) > 0 && w.agenda[0].at <= end {
 		t := heap.Pop(&w.agenda).(thing)
 		w.now = t.at

@@ -2,6 +2,9 @@ package publish
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -17,7 +20,7 @@ type call struct {
 
 	state   state
 	certain bool          // no earlier try can have stored msgs
-	line    *line         // where it waits, in state queued
+	queue   *callQueue    // where it waits, in state queued
 	flight  flight        // the write by its caller itself
 	err     error         // the result of the try, in state written or dropped
 	woken   chan struct{} // gets a value when a state ends for which the caller waits
@@ -63,4 +66,173 @@ func (s size) plus(other size) size {
 
 func (s size) minus(other size) size {
 	return size{s.messages - other.messages, s.bytes - other.bytes}
+}
+
+// A WhenFull says how Publish treats a call for which there is no room, because of
+// Options.MaxPending or Options.MaxPendingBytes.
+type WhenFull uint8
+
+// The values of WhenFull.
+const (
+	Wait       WhenFull = iota // the call waits until there is room
+	Reject                     // the call fails with ErrBackpressure
+	DropNewest                 // the call fails with ErrDropped
+	DropOldest                 // the oldest calls that were not sent fail with ErrDropped
+)
+
+// ErrBackpressure means that a call was refused, or timed out, because there was no room.
+var ErrBackpressure = errors.New("eventbus: too many events wait to be published")
+
+// ErrDropped means that a call was dropped because there was no room, see WhenFull.
+var ErrDropped = errors.New("eventbus: dropped, because too many events wait to be published")
+
+// calls has the state of all calls of Publish. This file bounds the calls that have entered
+// and have not left. Waiting calls enter in their order, so that many small calls do not
+// starve a large one. The methods in queue.go choose the calls of each write.
+type calls struct {
+	maxMessages, maxBytes int // 0: no bound
+	whenFull              WhenFull
+
+	mu      sync.Mutex
+	in      size    // the size of all calls that have entered and not left
+	waiting []*call // the calls outside, in order
+	entered []*call // the calls that have entered, the oldest first; empty without DropOldest
+
+	queue   callQueue // the calls in state queued, without the lines of suspects and behind
+	serving int       // the goroutines of the queue whose write is not silent; each has a slot
+	coming  int       // how many of them have not taken calls yet
+	free    int       // write slots that are free
+	flights
+
+	closed bool
+	idle   chan struct{} // closed when the last call leaves; nil before close, and when closed
+}
+
+// enter lets c enter. If c must wait for room, enter returns true, and wakes c later.
+func (cs *calls) enter(c *call) (waits bool, err error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	switch {
+	case cs.closed:
+		return false, backend.ErrClosed
+	case len(cs.waiting) == 0 && cs.fits(cs.in, c.size):
+	case cs.whenFull == Wait:
+		c.state = outside
+		cs.waiting = append(cs.waiting, c)
+		return true, nil
+	case cs.whenFull == Reject:
+		return false, notSent(ErrBackpressure)
+	case cs.whenFull == DropNewest || !cs.makeRoom(c.size):
+		return false, notSent(ErrDropped)
+	}
+	c.state = between
+	cs.in = cs.in.plus(c.size)
+	if cs.whenFull == DropOldest {
+		cs.entered = append(cs.entered, c)
+	}
+	return false, nil
+}
+
+// fits reports whether a call of size s may enter besides calls of size in. If in is empty
+// it always may, so that a call larger than the bounds can enter alone.
+func (cs *calls) fits(in, s size) bool {
+	return in.messages == 0 ||
+		(cs.maxMessages == 0 || in.messages+s.messages <= cs.maxMessages) &&
+			(cs.maxBytes == 0 || in.bytes+s.bytes <= cs.maxBytes)
+}
+
+// makeRoom drops the oldest calls that can be dropped until a call of size s fits. If
+// dropping all of them does not help, it drops none and returns false.
+func (cs *calls) makeRoom(s size) bool {
+	var victims []*call
+	in := cs.in
+	for _, c := range cs.entered {
+		if cs.fits(in, s) {
+			break
+		}
+		if c.droppable() {
+			victims, in = append(victims, c), in.minus(c.size)
+		}
+	}
+	if !cs.fits(in, s) {
+		return false
+	}
+	for _, c := range victims {
+		if c.state == queued {
+			c.queue.remove(c)
+		}
+		cs.exit(c)
+		c.wake(dropped, notSent(ErrDropped))
+	}
+	return true
+}
+
+// exit takes c off the calls that have entered.
+func (cs *calls) exit(c *call) {
+	cs.in = cs.in.minus(c.size)
+	cs.entered = without(cs.entered, c)
+}
+
+// giveUp takes c off the line. It returns false if c has entered meanwhile.
+func (cs *calls) giveUp(c *call) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.state != outside {
+		<-c.woken
+		return false
+	}
+	cs.waiting = without(cs.waiting, c)
+	cs.next()
+	return true
+}
+
+// rest records that c waits for another try. certain means that no try can have stored the
+// messages.
+func (cs *calls) rest(c *call, certain bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.state != left && c.state != dropped {
+		c.state, c.certain = between, certain
+	}
+}
+
+// leave ends c, which has entered. A dropped call has left already.
+func (cs *calls) leave(c *call) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.state != dropped {
+		cs.exit(c)
+		cs.next()
+	}
+}
+
+// next lets the first calls of the line enter, as many as there is room for.
+func (cs *calls) next() {
+	for len(cs.waiting) > 0 && cs.fits(cs.in, cs.waiting[0].size) {
+		cs.in = cs.in.plus(cs.waiting[0].size)
+		cs.waiting[0].wake(between, nil)
+		cs.waiting = slices.Delete(cs.waiting, 0, 1)
+	}
+	if cs.idle != nil && cs.in.messages == 0 {
+		close(cs.idle)
+		cs.idle = nil
+	}
+}
+
+// close refuses later calls. It returns a channel that is closed when every call has left.
+func (cs *calls) close() <-chan struct{} {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	idle := make(chan struct{})
+	cs.closed, cs.idle = true, idle
+	cs.next()
+	return idle
+}
+
+// without returns list without c, which is in it at most once.
+func without(list []*call, c *call) []*call {
+	if at := slices.Index(list, c); at >= 0 {
+		return slices.Delete(list, at, at+1)
+	}
+	return list
 }

@@ -18,28 +18,28 @@ import (
 //   - The suspicion ends when a write of the topic returns in time, or the broker answers.
 //
 // Writes apart hold no slot. There is one at a time for each suspect topic, and the next when
-// the one before is silent. These bounds keep their number small. If apartInAll is reached,
+// the one before is silent. These bounds keep their number small. If maxSlotless is reached,
 // a silent write keeps its slot.
 const (
-	patience     = 100 * time.Millisecond
-	apartOfTopic = 2  // for each slot: the most silent writes of one topic before the next must wait
-	apartInAll   = 16 // for each slot: the most silent writes and writes apart
+	patience            = 100 * time.Millisecond
+	maxSlotlessPerTopic = 2  // for each slot: the most silent writes of one topic before the next must wait
+	maxSlotless         = 16 // for each slot: the most silent writes and writes apart
 )
 
 // flights has the writes under way.
 type flights struct {
 	under    map[*flight]struct{} // all of them
-	apart    int                  // the writes that hold no slot
+	slotless int                  // the writes that hold no slot
 	slots    int
-	suspects map[string]*suspect // by topic
-	behind   map[place]*behind   // keys of which a call was left while it was written
-	watching bool                // look is going to be called
+	suspects map[string]*suspect    // by topic
+	fences   map[topicKey]*keyFence // keys of which a call was left while it was written
+	watching bool                   // look is going to be called
 }
 
 func newFlights(slots int) flights {
 	return flights{
 		under: map[*flight]struct{}{}, slots: slots,
-		suspects: map[string]*suspect{}, behind: map[place]*behind{},
+		suspects: map[string]*suspect{}, fences: map[topicKey]*keyFence{},
 	}
 }
 
@@ -56,16 +56,16 @@ type flight struct {
 
 // A suspect is a topic with a silent write.
 type suspect struct {
-	topic  string
-	marked bool // no write of the topic has returned in time since
-	probed bool // a write apart is under way, and not silent
-	apart  int  // the silent writes and writes apart that have messages of the topic
-	line   line // the calls that wait for a write apart
+	topic    string
+	marked   bool      // no write of the topic has returned in time since
+	probed   bool      // a write apart is under way, and not silent
+	slotless int       // the silent writes and writes apart that have messages of the topic
+	queue    callQueue // the calls that wait for a write apart
 }
 
 // mayProbe reports whether the waiting calls of s may be written now.
 func (fs *flights) mayProbe(s *suspect) bool {
-	return !s.probed && s.apart < apartOfTopic*fs.slots && fs.apart < apartInAll*fs.slots
+	return !s.probed && s.slotless < maxSlotlessPerTopic*fs.slots && fs.slotless < maxSlotless*fs.slots
 }
 
 // watch plans a call of look, if calls wait for a write that may become silent.
@@ -81,7 +81,7 @@ func (p *Publisher) watch(now time.Time) {
 	}
 	if !first.IsZero() {
 		p.watching = true
-		time.AfterFunc(first.Add(patience).Sub(now), p.look)
+		time.AfterFunc(first.Add(patience).Sub(now), p.checkSilent)
 	}
 }
 
@@ -91,7 +91,7 @@ func (cs *calls) waits() bool {
 		return true
 	}
 	for _, s := range cs.suspects {
-		if len(s.line.calls) > 0 {
+		if len(s.queue.calls) > 0 {
 			return true
 		}
 	}
@@ -99,14 +99,14 @@ func (cs *calls) waits() bool {
 }
 
 // look looks for writes that have become silent, if calls still wait.
-func (p *Publisher) look() {
+func (p *Publisher) checkSilent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watching = false
 	if now := time.Now(); p.waits() && p.done.Err() == nil {
 		for f := range p.under {
 			if !f.silent && now.Sub(f.since) >= patience {
-				p.silence(f)
+				p.markSilent(f)
 			}
 		}
 		p.serve()
@@ -115,16 +115,16 @@ func (p *Publisher) look() {
 }
 
 // silence records that f is silent.
-func (cs *calls) silence(f *flight) {
+func (cs *calls) markSilent(f *flight) {
 	if f.probes != nil {
 		f.silent, f.probes.probed = true, false
 		return
 	}
-	if cs.apart >= apartInAll*cs.slots {
+	if cs.slotless >= maxSlotless*cs.slots {
 		return
 	}
 	f.silent = true
-	cs.apart++
+	cs.slotless++
 	cs.free++
 	if f.queued {
 		cs.serving--
@@ -137,19 +137,19 @@ func (cs *calls) silence(f *flight) {
 		}
 		s.marked = true
 		if !slices.Contains(f.suspects, s) {
-			s.apart++
+			s.slotless++
 			f.suspects = append(f.suspects, s)
 		}
 	}
-	cs.place(cs.queue.take())
+	cs.requeue(cs.queue.take())
 }
 
 // land ends f, with the result err of its write, and reports whether f still has its slot.
-func (cs *calls) land(f *flight, err error) (holds bool) {
+func (cs *calls) endFlight(f *flight, err error) (holds bool) {
 	delete(cs.under, f)
 	apart := f.silent || f.probes != nil
 	if apart {
-		cs.apart--
+		cs.slotless--
 	}
 	if len(cs.suspects) == 0 {
 		return !apart
@@ -163,7 +163,7 @@ func (cs *calls) land(f *flight, err error) (holds bool) {
 		}
 	}
 	for _, s := range f.suspects {
-		s.apart--
+		s.slotless--
 		cs.forget(s)
 	}
 	return !apart
@@ -183,13 +183,13 @@ func timedOut(err error) bool {
 func (cs *calls) clear(s *suspect) {
 	if s != nil && s.marked {
 		s.marked = false
-		cs.place(s.line.take())
+		cs.requeue(s.queue.take())
 		cs.forget(s)
 	}
 }
 
 func (cs *calls) forget(s *suspect) {
-	if !s.marked && s.apart == 0 {
+	if !s.marked && s.slotless == 0 {
 		delete(cs.suspects, s.topic)
 	}
 }

@@ -56,8 +56,8 @@ func TestHungTopic(t *testing.T) {
 				victims.Wait()
 				time.Sleep(time.Minute) // the writes end later than their callers
 				synctest.Wait()
-				require.LessOrEqual(r, r.broker.mostNow, r.slots*(apartInAll+1))
-				require.Zero(r, r.apart)
+				require.LessOrEqual(r, r.broker.mostNow, r.slots*(maxSlotless+1))
+				require.Zero(r, r.slotless)
 			})
 		}
 	}
@@ -109,7 +109,7 @@ func TestHungTopicIsTriedWithinBounds(t *testing.T) {
 			time.Sleep(patience)
 		}
 		synctest.Wait()
-		require.Equal(r, 2*apartOfTopic, r.broker.mostNow)
+		require.Equal(r, 2*maxSlotlessPerTopic, r.broker.mostNow)
 		r.broker.set(func(b *broker) { b.slow = nil })
 		wg.Wait()
 		require.Len(r, r.stored("hung"), 50)
@@ -140,7 +140,7 @@ func TestLeavesInOrder(t *testing.T) {
 		require.NoError(r, r.Publish(r.Context(), to("t", "k", "next")))
 		require.Equal(r, 10*time.Second-902*time.Millisecond, time.Since(start), "the write began after patience")
 		require.Equal(r, []string{"key other", "key ", "1", "2", "left", "next"}, r.topic())
-		require.Empty(r, r.behind)
+		require.Empty(r, r.fences)
 	})
 }
 
@@ -200,9 +200,9 @@ func TestHangingInRandomLives(t *testing.T) {
 				}
 			}
 			require.Equal(r, slots, r.free)
-			require.Zero(r, r.Publisher.apart)
+			require.Zero(r, r.Publisher.slotless)
 			require.Empty(r, r.under)
-			require.Empty(r, r.behind)
+			require.Empty(r, r.fences)
 			require.Zero(r, r.serving)
 		})
 	}

@@ -12,21 +12,21 @@ import (
 
 // An outcome has the results of all tries of one call of Publish, for each message.
 type outcome struct {
-	msgs  []*backend.Message
-	fates []fate // the fate of each of msgs, by index
+	msgs    []*backend.Message
+	results []messageResult // the fate of each of msgs, by index
 }
 
 // A fate is the result for one message.
-type fate struct {
+type messageResult struct {
 	waiting bool  // the message waits for another try
 	refused bool  // the last try certainly did not store the message
 	err     error // the error of all tries together
 }
 
 func newOutcome(msgs []*backend.Message) *outcome {
-	o := &outcome{msgs, make([]fate, len(msgs))}
-	for i := range o.fates {
-		o.fates[i].waiting = true
+	o := &outcome{msgs, make([]messageResult, len(msgs))}
+	for i := range o.results {
+		o.results[i].waiting = true
 	}
 	return o
 }
@@ -34,7 +34,7 @@ func newOutcome(msgs []*backend.Message) *outcome {
 // waiting returns the messages of the next try.
 func (o *outcome) waiting() (msgs []*backend.Message) {
 	for i, m := range o.msgs {
-		if o.fates[i].waiting {
+		if o.results[i].waiting {
 			msgs = append(msgs, m)
 		}
 	}
@@ -45,7 +45,7 @@ func (o *outcome) waiting() (msgs []*backend.Message) {
 func (o *outcome) note(err error) (again bool) {
 	n := 0
 	for i, m := range o.msgs {
-		f := &o.fates[i]
+		f := &o.results[i]
 		if !f.waiting {
 			continue
 		}
@@ -60,21 +60,21 @@ func (o *outcome) note(err error) (again bool) {
 
 // certain reports whether the messages that wait for another try are certainly not stored.
 func (o *outcome) certain() bool {
-	return !slices.ContainsFunc(o.fates, func(f fate) bool { return f.waiting && !backend.NotStored(f.err) })
+	return !slices.ContainsFunc(o.results, func(f messageResult) bool { return f.waiting && !backend.NotStored(f.err) })
 }
 
 // cutOff adds reason to the errors of the messages that wait for another try.
 func (o *outcome) cutOff(reason error) {
-	for i := range o.fates {
-		if f := &o.fates[i]; f.waiting {
+	for i := range o.results {
+		if f := &o.results[i]; f.waiting {
 			f.err = cutOff(f.err, reason)
 		}
 	}
 }
 
 func (o *outcome) error() error {
-	errs := make([]error, len(o.fates))
-	for i, f := range o.fates {
+	errs := make([]error, len(o.results))
+	for i, f := range o.results {
 		errs[i] = f.err
 	}
 	return backend.AsBatchError(errs)
@@ -87,7 +87,7 @@ func (o *outcome) error() error {
 func (o *outcome) keepsOrder() bool {
 	there, perhaps := map[string]bool{}, map[string]bool{} // keys of later messages
 	for i := len(o.msgs) - 1; i >= 0; i-- {
-		key, f := o.msgs[i].Key, o.fates[i]
+		key, f := o.msgs[i].Key, o.results[i]
 		switch {
 		case key == "":
 			continue

@@ -42,7 +42,7 @@ type Publisher struct {
 	running    sync.WaitGroup // the goroutines that write waiting calls
 	timers     sync.Pool      // not global, because a timer belongs to one synctest bubble
 	unused     sync.Pool      // calls that have ended
-	shares     sync.Pool      // memory of goroutines that write waiting calls
+	batches    sync.Pool      // memory of goroutines that write waiting calls
 }
 
 // New returns a Publisher that writes to b.
@@ -53,7 +53,7 @@ func New(b backend.Backend, o Options) *Publisher {
 	p.free = cmp.Or(p.limits.Publishers, defaultSlots)
 	p.flights = newFlights(p.free)
 	p.unused.New = func() any { return &call{woken: make(chan struct{}, 1)} }
-	p.shares.New = func() any { return &share{} }
+	p.batches.New = func() any { return &batch{} }
 	p.timers.New = func() any { return time.NewTimer(time.Hour) }
 	return p
 }

@@ -1,125 +1,110 @@
 package publish
 
 import (
-	"context"
-	"time"
+	"slices"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
-// defaultSlots is the number of concurrent writes if the backend states none.
-const defaultSlots = 4
+// A line has calls in state queued, in order.
+type callQueue struct{ calls []*call }
 
-// try makes one try to store the messages of c. If a slot is free and the queue is empty, the
-// caller writes them itself. Otherwise they go through the queue. While a goroutine of the
-// queue runs, every call goes through the queue, so that writes are few and large.
-func (p *Publisher) try(c *call, now time.Time) (err error) {
-	switch p.begin(c, now) {
-	case dropped:
-		return c.err
-	case queued:
-		return p.await(c)
-	}
-	if p.limits.Publishers < 0 {
-		return p.write(c.ctx, c.msgs)
-	}
-	ctx, cancel := p.bound(c.ctx, c.until)
-	p.hold(c, cancel, now)
-	defer func() { p.release(c, err) }() // also if the driver ends the goroutine
-	return p.write(ctx, c.msgs)
+func (l *callQueue) add(c *call) {
+	c.queue = l
+	l.calls = append(l.calls, c)
 }
 
-// begin returns how a try of c goes on: dropped, queued, or writing. In state writing the
-// caller has a slot, unless the backend limits no writes.
-func (p *Publisher) begin(c *call, now time.Time) state {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch l := p.lineOf(c); {
-	case c.state == dropped:
-	case p.limits.Publishers < 0:
-		c.state = writing
-	case p.serving > 0 || p.free == 0 || l != &p.queue:
-		c.state = queued
+func (l *callQueue) remove(c *call) { l.calls = without(l.calls, c) }
+
+// take takes all calls out of l.
+func (l *callQueue) take() []*call {
+	all := l.calls
+	l.calls = nil
+	return all
+}
+
+// A place is a key of a topic.
+type topicKey struct{ topic, key string }
+
+// A behind keeps the order of a place. Some caller has left its call while the call was
+// written. The caller's next call, which may have the same key, must be stored later. So no
+// message of the key is written until that write has ended.
+type keyFence struct {
+	writes int       // calls that were left and are still written, counted for each message
+	queue  callQueue // the calls that wait for the end of these writes
+}
+
+// queueFor returns the line where c must wait if it is not written at once.
+func (cs *calls) queueFor(c *call) *callQueue {
+	if len(cs.fences) > 0 {
+		for _, m := range c.msgs {
+			if b := cs.fences[keyOf(m)]; b != nil {
+				return &b.queue
+			}
+		}
+	}
+	if len(cs.suspects) > 0 {
+		for _, m := range c.msgs {
+			if s := cs.suspects[m.Topic]; s != nil && s.marked {
+				return &s.queue
+			}
+		}
+	}
+	return &cs.queue
+}
+
+func keyOf(m *backend.Message) topicKey { return topicKey{m.Topic, m.Key} }
+
+// place puts calls, which have left a line, into the lines where they wait now. In the queue
+// they come first, because they have waited longer.
+func (cs *calls) requeue(calls []*call) {
+	var first callQueue
+	for _, c := range calls {
+		l := cs.queueFor(c)
+		if l == &cs.queue {
+			l = &first
+		}
 		l.add(c)
-		p.serve()
-		p.watch(now)
-	default:
-		c.state = writing
-		p.free--
 	}
-	return c.state
+	for _, c := range first.calls {
+		c.queue = &cs.queue
+	}
+	cs.queue.calls = slices.Concat(first.calls, cs.queue.calls)
 }
 
-// hold begins the flight of a caller that writes itself. Close ends it by cancel.
-func (p *Publisher) hold(c *call, cancel context.CancelFunc, now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.flight = flight{msgs: c.msgs, since: now, cancel: cancel}
-	p.under[&c.flight] = struct{}{}
-	p.watch(now)
-	if p.done.Err() != nil {
-		cancel()
+// fenceKeys records that the caller of c has left, while c is written.
+func (cs *calls) fenceKeys(c *call) {
+	fresh := false
+	for _, m := range c.msgs {
+		if m.Key == "" { // no order
+			continue
+		}
+		b := cs.fences[keyOf(m)]
+		if b == nil {
+			b, fresh = &keyFence{}, true
+			cs.fences[keyOf(m)] = b
+		}
+		b.writes++
 	}
-}
-
-func (p *Publisher) release(c *call, err error) {
-	c.flight.cancel()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.land(&c.flight, err) {
-		p.free++
-	}
-	p.serve()
-}
-
-// cut ends the writes of all callers that write themselves.
-func (p *Publisher) cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for f := range p.under {
-		f.cancel()
-	}
-}
-
-// more returns how many further goroutines may serve the queue. It has half of the slots: with
-// one goroutine all calls would fail together, and with more the writes would be small.
-func (cs *calls) more() int { return min(cs.free, (cs.slots+1)/2-cs.serving) }
-
-// serve starts the goroutines that write the waiting calls, for the queue and for each suspect
-// topic that may be tried.
-func (p *Publisher) serve() {
-	for p.more() > 0 && len(p.queue.calls) > p.coming {
-		p.serving++
-		p.coming++
-		p.free--
-		p.running.Go(p.run)
-	}
-	for _, s := range p.suspects {
-		if len(s.line.calls) > 0 && p.mayProbe(s) {
-			s.probed = true
-			s.apart++
-			p.apart++
-			p.running.Go(func() { p.probe(s) })
+	if fresh {
+		cs.requeue(cs.queue.take())
+		for _, s := range cs.suspects {
+			cs.requeue(s.queue.take())
 		}
 	}
 }
 
-// await waits for the result of c, which is queued.
-func (p *Publisher) await(c *call) error {
-	reason := p.wait(c.ctx, c.until, c.woken, nil)
-	if reason == nil {
-		return c.err
+// unfenceKeys records that the write of msgs, copies of the messages of a call that was left, has
+// ended.
+func (cs *calls) unfenceKeys(msgs []backend.Message) {
+	for i := range msgs {
+		b := cs.fences[keyOf(&msgs[i])]
+		if b == nil { // without a key
+			continue
+		}
+		if b.writes--; b.writes == 0 {
+			delete(cs.fences, keyOf(&msgs[i]))
+			cs.requeue(b.queue.take())
+		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch c.state {
-	case queued:
-		c.line.remove(c)
-		c.state = between
-		return notSent(reason)
-	case writing:
-		c.state = left
-		p.leaveBehind(c)
-		return unknown(reason)
-	}
-	<-c.woken // the result has come just now
-	return c.err
 }

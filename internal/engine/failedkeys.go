@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// inherit returns the failed keys of earlier owners of a partition; nil: the owners hand on none.
+func (c *consumer) inherit(ctx context.Context) (keys *partition.FailedKeys, err error) {
+	s := c.sub
+	if c.claim == nil || !s.FailAll {
+		return nil, nil
+	}
+	err = callDriver("Read", func() error {
+		keys, err = partition.ReadFailed(ctx, s.engine.backend, s.Topic, s.Group, c.partition, s.Partitions)
+		return err
+	})
+	return keys, err
+}
+
+// keyToPass returns the failed key of h that the next owner of the partition has to know. ok is false
+// if there is none.
+func (c *consumer) keyToPass(h *Hold, reason string) (key string, ok bool) {
+	c.sub.ledger.lock()
+	defer c.sub.ledger.unlock()
+	if c.failed == nil || reason == ReasonKeyFailed {
+		return "", false
+	}
+	return h.OrderKey()
+}
+
+// keyMessage returns the message that tells the next owner of key; nil: there is none to store.
+func (c *consumer) keyMessage(key string) *backend.Message {
+	m, full := c.failed.Message(key)
+	if full {
+		c.full.Do(func() {
+			c.sub.notifier.noticed(backend.Notice{Topic: c.topic, Group: c.sub.Group, Text: fmt.Sprintf(
+				"more than %d keys have failed for good: the later ones hold for the present owner of the partition alone; ReleaseKey makes room", partition.MostFailed)})
+		})
+	}
+	return m
+}
+
+// ReleaseKey ends the effect of FailAll on key: the handler gets later events of key again.
+// It reports whether FailAll had an effect on key.
+func (s *Subscription) ReleaseKey(key string) bool {
+	all := s.consumers.all()
+	removals := map[*consumer]func(context.Context) error{}
+	s.ledger.lock()
+	had := s.ledger.ReleaseKey(key)
+	for _, c := range all {
+		if c.failed == nil || !had {
+			continue
+		}
+		if remove := c.failed.Release(key); remove != nil { // now, because the key may fail again
+			removals[c] = remove
+		}
+	}
+	s.ledger.unlock()
+	for c, remove := range removals {
+		c.release(remove)
+	}
+	return had
+}
+
+// releaseTime is how long ReleaseKey waits for the broker at most.
+const releaseTime = 10 * time.Second
+
+// release calls remove, so that the next owner of the partition handles events of the key, too.
+func (c *consumer) release(remove func(context.Context) error) {
+	s := c.sub
+	ctx, cancel := context.WithTimeout(s.live, releaseTime)
+	defer cancel()
+	for again := newBackoff(); ; {
+		err := callDriver("Remove", func() error { return remove(ctx) })
+		if err == nil {
+			return
+		}
+		if isTransient(err) && sleep(ctx, again.NextBackOff()) {
+			continue
+		}
+		s.notifier.failed(observer.DeadLettering, c.about(), 1, fmt.Errorf("the next owner of partition %d will know the released key as failed: %w", c.partition, err))
+		return
+	}
+}
+
+// FailedKeys returns the keys of which an event has failed for good (FailAll), sorted.
+func (s *Subscription) FailedKeys() []string {
+	s.ledger.lock()
+	defer s.ledger.unlock()
+	return s.ledger.FailedKeys()
+}

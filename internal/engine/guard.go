@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/seed41896749/eventbus/limiter"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// driving calls f, which calls a method of the driver, and returns its error. If f panics, the
+// error is a PanicError that names the method.
+func callDriver(method string, f func() error) error {
+	err := guarded(f)
+	if p, ok := err.(*observer.PanicError); ok { //nolint:errorlint // the one of guarded, never wrapped
+		p.Where = "driver's " + method
+	}
+	return err
+}
+
+// guarded calls f and returns its error, or a PanicError if f panics.
+func guarded(f func() error) (err error) {
+	defer recovered(&err)
+	return f()
+}
+
+var errNone = errors.New("matches no error")
+
+// Inspected calls the methods Unwrap, Is and As of err and of the errors that it wraps. It
+// returns err, or a PanicError if one of them panics, as with a nil pointer in err.
+func Inspected(err error) (result error) {
+	if err == nil {
+		return nil
+	}
+	defer recovered(&result)
+	_ = errors.Is(err, errNone)
+	_, _ = errors.AsType[*observer.PanicError](err)
+	return err
+}
+
+// recovered turns a panic into a PanicError.
+func recovered(err *error) {
+	if v := recover(); v != nil {
+		*err = &observer.PanicError{Value: v, Stack: debug.Stack()}
+	}
+}
+
+// A guardedLimiter is a Limiter of the program. A panic of its methods becomes an error, so
+// that it ends neither the process nor the fetcher.
+type guardedLimiter struct {
+	limiter.Limiter
+	notifier *notifier
+}
+
+// Guard returns l, guarded against panics and against grants of no place.
+func (e *Engine) Guard(l limiter.Limiter) limiter.Limiter { return guardedLimiter{l, e.notifier} }
+
+var errNoGrant = errors.New("Acquire granted no place, and returned no error")
+
+// Acquire also returns an error if the limiter grants no place without one, because the
+// fetcher would ask again at once.
+func (g guardedLimiter) Acquire(ctx context.Context, most int) (granted limiter.Grant, err error) {
+	defer recovered(&err)
+	granted, err = g.Limiter.Acquire(ctx, most)
+	if granted.Messages <= 0 && err == nil && ctx.Err() == nil {
+		err = errNoGrant
+	}
+	return limiter.Grant{Messages: min(max(granted.Messages, 0), most), Bytes: max(granted.Bytes, 0)}, err
+}
+
+func (g guardedLimiter) Fill(granted limiter.Grant, n int, bytes int64) {
+	g.guard("Fill", func() { g.Limiter.Fill(granted, n, bytes) })
+}
+
+func (g guardedLimiter) Release(r limiter.Released) {
+	g.guard("Release", func() { g.Limiter.Release(r) })
+}
+
+func (g guardedLimiter) guard(method string, f func()) {
+	if err := guarded(func() error { f(); return nil }); err != nil {
+		g.notifier.failed(observer.Panic, observer.About{}, 0, fmt.Errorf("limiter: %s: %w", method, err))
+	}
+}

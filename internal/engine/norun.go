@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// errElsewhere is the Delivery.Err of an event that was sent again from the dead letters of
+// another group. This group acknowledges it without a run.
+var errElsewhere = errors.New("eventbus: the event was sent again for another group")
+
+// refuse settles h, which is unfit, without a run. Its Delivery.Err decides between an
+// acknowledgement and a dead letter.
+func (s *Subscription) refuse(h *Hold) {
+	t, err := consumerOf(h).settler, h.Delivery.Err
+	switch {
+	case err == nil:
+		t.deadLetters.bury(h, ReasonNoVerdict, errTooOften(h))
+	case errors.Is(err, errElsewhere):
+		t.ackUnhandled(h)
+	case errors.Is(err, backend.ErrTooLarge):
+		t.deadLetters.bury(h, ReasonTooLarge, unrun(ReasonTooLarge, err))
+	case errors.Is(err, backend.ErrGone):
+		s.notifier.failed(observer.Decode, s.aboutHold(h, nil), 1, err)
+		s.discarded(s.aboutLive(h, nil), ReasonGone, err)
+		t.ackUnhandled(h)
+	default:
+		s.notifier.failed(observer.Decode, s.aboutHold(h, nil), 1, err)
+		t.deadLetters.bury(h, ReasonUnreadable, unrun(ReasonUnreadable, err))
+	}
+}
+
+// errKeyFailed is the reason to dead-letter an event without a run (FailAll).
+var errKeyFailed = unrun(ReasonKeyFailed, errors.New("eventbus: an earlier event of its key has failed for good"))
+
+// mostHanging bounds the runs of one event that hang in this member, so that an event whose handler
+// never returns does not take the places of all others. Further attempts fail without a run.
+const mostHanging = 3
+
+// notRun is asked on a worker before r. It returns the reason to settle the Hold h of r without a
+// run, as an error that decide turns into the verdict; nil: h runs. Without FailAll no worker gets a
+// Hold that is unfit. In handleEach, OnReceive acknowledges h
+// before; FailAll excludes OnReceive.
+func (s *Subscription) notRun(r *Run) error {
+	h := r.hold
+	if r.hanging >= mostHanging {
+		return &observer.NotRunError{Err: fmt.Errorf("eventbus: %d runs of the event have not returned: %w", r.hanging, s.timeout)}
+	}
+	if !s.FailAll {
+		return nil
+	}
+	s.ledger.lock()
+	follows := h.KeyFailed()
+	s.ledger.unlock()
+	switch {
+	case follows:
+		return errKeyFailed
+	case h.Delivery.Err != nil:
+		return unrun(ReasonTooLarge, h.Delivery.Err)
+	case s.Policy.spent(h):
+		return errTooOften(h)
+	}
+	return nil
+}
+
+// unfit is asked when h arrives. It reports whether refuse settles h without a worker: its
+// Delivery.Err is set, or it is spent, see [Policy.spent]. With FailAll a spent or too large Hold
+// keeps its place in its lane, and a worker dead-letters it, see notRun.
+func (s *Subscription) unfit(h *Hold) bool {
+	if s.FailAll {
+		return h.Delivery.Err != nil && !errors.Is(h.Delivery.Err, backend.ErrTooLarge)
+	}
+	return h.Delivery.Err != nil || s.Policy.spent(h)
+}

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/observer"
+)
+
+// heal handles an error of Receive, and reports whether the fetcher continues. Usually it
+// waits before it returns. If the group is lost, heal attaches again without a wait,
+// because a new group may miss events that are published before it exists. If no Receive
+// has succeeded since the last such attach, heal waits first.
+func (f *fetcher) recoverFrom(err error, again *backoff.ExponentialBackOff) bool {
+	for {
+		f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
+		if errors.Is(err, backend.ErrReplaced) {
+			book := &f.sub.ledger
+			book.lock()
+			book.LoseAll(f.attachment.Load().holds, err) // the later incarnation has them
+			book.unlock()
+			f.sub.fail(err)
+			return false
+		}
+		if errors.Is(err, backend.ErrClosed) || errors.Is(err, errors.ErrUnsupported) {
+			f.sub.fail(err)
+			return false
+		}
+		f.sub.status.trouble(noReceive, f.consumer, err)
+		if errors.Is(err, backend.ErrGone) {
+			if f.topicDeleted(err) {
+				return false
+			}
+			if f.remade && !f.backOff(err, again.NextBackOff()) {
+				return true
+			}
+			failure := f.reattach(err)
+			if f.remade = failure == nil; f.remade {
+				f.sub.status.clear(noReceive, f.consumer)
+				return true
+			}
+			err = failure
+			if !errors.Is(err, backend.ErrClosed) {
+				err = fmt.Errorf("%w: attaching again: %w", backend.ErrGone, err)
+			}
+		}
+		if !f.backOff(err, again.NextBackOff()) || !errors.Is(err, backend.ErrGone) {
+			return true
+		}
+	}
+}
+
+// isGone reports whether a topic that a pattern has found was deleted, and then ends its feed.
+// Attaching again would create the topic. If the topics cannot be listed, the caller goes on, as
+// for other topics.
+func (f *fetcher) topicDeleted(why error) bool {
+	if !f.found {
+		return false
+	}
+	there, err := f.sub.engine.discovery.has(f.ctx, f.topic)
+	if err != nil || there || f.ctx.Err() != nil {
+		return false
+	}
+	f.endDeleted(why)
+	return true
+}
+
+// begin attaches to a topic that was found while s runs, or that could not be attached before.
+// After a failure it tries again. It reports whether the fetcher continues.
+func (f *fetcher) begin(again *backoff.ExponentialBackOff) bool {
+	defer f.barrier.wait(f.ctx)
+	arrive := sync.OnceFunc(f.barrier.arrive)
+	defer arrive()
+	for f.attachment.Load() == nil {
+		if f.ctx.Err() != nil {
+			return false
+		}
+		err := f.beginOnce()
+		arrive()
+		switch {
+		case err == nil:
+			again.Reset()
+			f.sub.status.clear(noReceive, f.consumer)
+			return true
+		case f.ctx.Err() != nil:
+			return false
+		case errors.Is(err, backend.ErrClosed):
+			f.sub.fail(err)
+			return false
+		}
+		f.reportAttachError(err)
+		if !f.backOff(err, again.NextBackOff()) {
+			return false
+		}
+		if f.topicDeleted(err) { // deleted meanwhile
+			return false
+		}
+	}
+	return true
+}
+
+// beginOnce attaches to the topic, in its turn.
+func (f *fetcher) beginOnce() error {
+	select {
+	case f.sub.consumers.opening <- struct{}{}:
+		defer func() { <-f.sub.consumers.opening }()
+	case <-f.ctx.Done():
+		return f.ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
+	defer cancel()
+	return f.open(ctx)
+}
+
+// tell tells the observer and the status that the topic cannot be attached.
+func (f *fetcher) reportAttachError(err error) {
+	f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
+	f.sub.status.trouble(noReceive, f.consumer, err)
+}
+
+// rest waits for d after err, the error of a call. If the broker could not be reached, rest
+// ends early when another call of the bus succeeds. It returns false if a drain has begun.
+func (f *fetcher) backOff(err error, d time.Duration) bool {
+	if isTransient(err) {
+		return f.sub.engine.outage.Sleep(f.ctx, d)
+	}
+	return sleep(f.ctx, d)
+}
+
+// reattach attaches to a lost group, which makes topic and group anew. The leases of all
+// Holds are lost, because the Holds belong to the old group.
+func (f *fetcher) reattach(why error) error {
+	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
+	defer cancel()
+	book, old := &f.sub.ledger, f.attachment.Load()
+	book.lock()
+	after := book.ResumeAfter(old.holds)
+	book.unlock()
+	f.sub.engine.settings[f.topic].forget()
+	a, start, fresh, err := f.attachAfter(ctx, old.holds.Last(), after)
+	if err != nil {
+		return err
+	}
+	f.attachment.Store(a)
+	book.lock()
+	lost := book.Replace(old.holds, a.holds, fresh, why)
+	book.unlock()
+	_ = old.close() // may fail, because the group is gone
+	f.sub.notifier.noticed(backend.Notice{
+		Topic: f.topic, Group: f.sub.Group, Err: why,
+		Text: fmt.Sprintf("the group was lost and is made anew, to start %s; events may be missing, and settled events may come again, with the %d that were held here",
+			cmp.Or(string(start), "with the earliest"), lost),
+	})
+	return nil
+}
+
+// attachAfter attaches to a lost group, to start after the given position. If the backend
+// refuses the position, the topic was lost too. The group then starts with the earliest event,
+// because all events are new.
+func (f *fetcher) attachAfter(ctx context.Context, last, position string) (a *attachment, start backend.Start, fresh bool, err error) {
+	switch {
+	case position != "":
+		start = backend.StartAfter(position)
+	case last == "": // the member has received nothing
+		start = f.start
+	}
+	a, err = f.attach(ctx, start)
+	if position != "" && errors.Is(err, backend.ErrRefused) { // it is a position of the old topic
+		start, fresh = backend.StartEarliest, true
+		a, err = f.attach(ctx, start)
+	}
+	return a, start, fresh || last == "", err
+}
+
+// fail ends s, which has failed for good. The program still has to call Drain.
+func (s *Subscription) fail(err error) {
+	if s.ctx.Err() != nil {
+		return // a drain has begun, and closes s
+	}
+	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
+	s.status.enter(observer.Closed, err)
+	s.consumers.halt()
+	s.end(err)
+	s.engine.fail(err)
+}

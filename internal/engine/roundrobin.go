@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// turns lets the topics of a subscription read in turn, because a Receive that waits takes a
+// place of the limiter, and often a connection. A turn is one Receive. While a topic waits for its
+// turn or for a place, a Receive that has brought nothing for the length of a turn ends. So each
+// topic is read once in a round, which takes about a second.
+//
+// A topic is busy if its last Receive brought events. Busy topics have a quarter of the turns for
+// themselves, which go fast from one to the next. So they do not wait for idle topics, nor do
+// idle topics wait for them. A nil *turns is for a subscription with one topic.
+type roundRobin struct {
+	mu      sync.Mutex
+	topics  int
+	idle    turnQueue
+	busy    turnQueue
+	waiters int // turns that wait for room or for a place
+	timer   *time.Timer
+}
+
+// A queue has the turns that go on at the same time, at most most, and the turns that wait.
+type turnQueue struct {
+	most    int
+	open    []*turn
+	waiting []*turn
+}
+
+// A turn is the right to call Receive.
+type turn struct {
+	busy    bool
+	granted chan struct{} // closed when it begins
+	since   time.Time     // when Receive was called; zero: it was not yet
+	end     func()        // ends the Receive
+	ended   bool          // end was called
+}
+
+const (
+	round     = time.Second           // the time in which each topic is read
+	leastTurn = 10 * time.Millisecond // the least length of a turn, and the length for a busy topic
+)
+
+// newRoundRobin lets at most most topics read at the same time.
+func newRoundRobin(most int) *roundRobin {
+	t := &roundRobin{busy: turnQueue{most: max(most/4, 1)}}
+	t.idle.most = max(most-t.busy.most, 1)
+	t.timer = time.AfterFunc(time.Hour, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.preempt()
+	})
+	t.timer.Stop()
+	return t
+}
+
+// share sets the number of topics.
+func (t *roundRobin) setTopics(topics int) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.topics = topics
+}
+
+// count returns the number of topics; 1 without turns.
+func (t *roundRobin) topicCount() int {
+	if t == nil {
+		return 1
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.topics
+}
+
+// take waits for a turn. ok is false if ctx is done.
+func (t *roundRobin) acquire(ctx context.Context, busy bool) (own *turn, ok bool) {
+	if t == nil {
+		return nil, ctx.Err() == nil
+	}
+	own = &turn{busy: busy, granted: make(chan struct{})}
+	t.mu.Lock()
+	q := t.queue(own)
+	q.waiting = append(q.waiting, own)
+	q.grant()
+	t.preempt()
+	t.mu.Unlock()
+	select {
+	case <-own.granted:
+		return own, true
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q.leave(own)
+	return nil, false
+}
+
+func (t *roundRobin) queue(own *turn) *turnQueue {
+	if own.busy {
+		return &t.busy
+	}
+	return &t.idle
+}
+
+// give begins the next turns.
+func (q *turnQueue) grant() {
+	for len(q.open) < q.most && len(q.waiting) > 0 {
+		q.open = append(q.open, q.waiting[0])
+		close(q.waiting[0].granted)
+		q.waiting = slices.Delete(q.waiting, 0, 1)
+	}
+}
+
+// leave ends a turn that goes on, or waits.
+func (q *turnQueue) leave(own *turn) {
+	same := func(o *turn) bool { return o == own }
+	q.open, q.waiting = slices.DeleteFunc(q.open, same), slices.DeleteFunc(q.waiting, same)
+	q.grant()
+}
+
+// begin notes that the Receive of own begins. Calling end ends it.
+func (t *roundRobin) begin(own *turn, end func()) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	own.since, own.end = time.Now(), end
+	t.preempt()
+}
+
+// leaves ends the turn own.
+func (t *roundRobin) release(own *turn) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queue(own).leave(own)
+}
+
+// hungers calls wait, which waits for room or for a place in a turn.
+func (t *roundRobin) whileWaiting(wait func()) {
+	if t == nil {
+		wait()
+		return
+	}
+	t.mu.Lock()
+	t.waiters++
+	t.preempt()
+	t.mu.Unlock()
+	wait()
+	t.mu.Lock()
+	t.waiters--
+	t.mu.Unlock()
+}
+
+// length returns how long the Receive of own may wait while others wait for it. Busy ones are
+// short because they ask for many messages. The caller holds mu.
+func (t *roundRobin) length(own *turn) time.Duration {
+	if own.busy {
+		return leastTurn
+	}
+	return max(round*time.Duration(t.idle.most)/time.Duration(max(t.topics, t.idle.most)), leastTurn)
+}
+
+// hurry ends as many of the Receives that have waited for the length of a turn as there are
+// others that wait for a turn or a place. It sets the timer for the next one. The caller holds
+// mu.
+func (t *roundRobin) preempt() {
+	now := time.Now()
+	next := t.preemptIn(&t.busy, now)
+	if other := t.preemptIn(&t.idle, now); next == 0 || other > 0 && other < next {
+		next = other
+	}
+	if next > 0 {
+		t.timer.Reset(next)
+	}
+}
+
+// end is hurry for one queue. It returns when to look again; zero: nobody waits. The caller holds
+// mu.
+func (t *roundRobin) preemptIn(q *turnQueue, now time.Time) (next time.Duration) {
+	need := len(q.waiting) + t.waiters
+	for _, o := range q.open {
+		if need <= 0 {
+			return 0
+		}
+		switch left := t.length(o) - now.Sub(o.since); {
+		case o.ended:
+			need--
+		case o.end == nil: // it waits for room or for a place
+		case left <= 0:
+			o.ended = true
+			o.end()
+			need--
+		case next == 0 || left < next:
+			next = left
+		}
+	}
+	return next
+}

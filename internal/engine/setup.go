@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed41896749/eventbus/backend"
+)
+
+// A first is work that must be done before the first use of a topic. Work that has failed is done
+// again at the next use.
+type setup struct {
+	done atomic.Bool
+	turn chan struct{} // has a value while the work goes on
+	work func(ctx context.Context) error
+}
+
+func newSetup(work func(ctx context.Context) error) *setup {
+	return &setup{turn: make(chan struct{}, 1), work: work}
+}
+
+// do does the work, unless it is done. Calls at the same time wait for each other, until ctx is
+// done. A nil *first has no work.
+func (f *setup) do(ctx context.Context) error {
+	if f == nil || f.done.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
+	defer cancel()
+	select {
+	case f.turn <- struct{}{}:
+		defer func() { <-f.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", backend.ErrUnavailable, ctx.Err())
+	}
+	if f.done.Load() {
+		return nil
+	}
+	err := f.work(ctx)
+	f.done.Store(err == nil)
+	return err
+}
+
+// forget makes the next do repeat the work, because the topic may be a new one.
+func (f *setup) forget() {
+	if f != nil {
+		f.done.Store(false)
+	}
+}
+
+// setups do the work before one Publish. They repeat it after temporary failures, and use the
+// time of the Publish for it.
+type setups struct {
+	ctx     context.Context // of the Publish; bounded by timeout once there was work
+	timeout time.Duration   // of the Publish; 0: none
+	cancel  context.CancelFunc
+}
+
+func (fs *setups) do(f *setup) error {
+	if f == nil || f.done.Load() {
+		return nil
+	}
+	if fs.cancel == nil && fs.timeout > 0 {
+		fs.ctx, fs.cancel = context.WithTimeout(fs.ctx, fs.timeout)
+	}
+	for again := newBackoff(); ; {
+		err := f.do(fs.ctx)
+		if err == nil {
+			return nil
+		}
+		if !isTransient(err) || !sleep(fs.ctx, again.NextBackOff()) {
+			return &unsentError{err}
+		}
+	}
+}
+
+func (fs *setups) end() {
+	if fs.cancel != nil {
+		fs.cancel()
+	}
+}
+
+// An unsentError is the error of messages that were not sent, because the work before them has
+// failed. It matches err, but says that the messages are certainly not stored.
+type unsentError struct{ err error }
+
+func (e *unsentError) Error() string { return "not sent: " + e.err.Error() }
+
+func (e *unsentError) Is(target error) bool {
+	class := backend.Class(e.err)
+	switch ended := errors.Is(e.err, context.DeadlineExceeded) || errors.Is(e.err, context.Canceled); {
+	case class == nil && !ended:
+		class = backend.ErrRefused
+	case !backend.NotStored(e.err):
+		class = backend.ErrUnavailable
+	}
+	return target == class || target != backend.ErrUnknownOutcome && errors.Is(e.err, target)
+}
+
+// As lets errors.As find the errors in err.
+func (e *unsentError) As(target any) bool { return errors.As(e.err, target) }

@@ -1,0 +1,128 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	maxRead    = 512                    // the most messages in one Receive
+	mostBarren = 9                      // doublings of a Receive, to pass many messages behind one of their key
+	leastAhead = 5 * time.Millisecond   // the least prefetch, as the work of all workers, so that reads are large
+	mostAhead  = 100 * time.Millisecond // bounds the prefetch, as the work of all workers
+)
+
+// Read notes how long a Receive took that brought all it had asked for.
+func (l *Ledger) ReadTook(took time.Duration) {
+	if l.readTime == 0 {
+		l.readTime = took
+	}
+	l.readTime += (took - l.readTime) / 8
+}
+
+// Wanted returns how many messages the fetcher of s may ask for. If it is 0, an effect Room
+// follows. While many Holds are ready or asked for, or some and few places are free, it is 0, so that reads are large.
+func (l *Ledger) Wanted(s *Source) int {
+	n := l.wanted(s)
+	if waits := n == 0 && !s.revoked; waits != s.fetcherWaits {
+		l.setWaiting(s, waits)
+	}
+	return n
+}
+
+func (l *Ledger) setWaiting(s *Source, waits bool) {
+	if s.fetcherWaits = waits; waits {
+		l.waitingFetchers = append(l.waitingFetchers, s)
+	} else {
+		l.waitingFetchers = slices.DeleteFunc(l.waitingFetchers, func(o *Source) bool { return o == s })
+	}
+}
+
+// Reserve counts the n messages that a Receive of s asks for against the room of other sources,
+// until Put or Unreserve. The caller counts a Receive that will probably bring as many. Otherwise
+// sources that share room would together receive many times of it.
+func (l *Ledger) Reserve(s *Source, n int) {
+	l.reserved, s.reserved = l.reserved+n-s.reserved, n
+}
+
+// Unreserve ends Reserve after a Receive without a Put.
+func (l *Ledger) Unreserve(s *Source) {
+	if s.reserved > 0 {
+		l.reserved, s.reserved = l.reserved-s.reserved, 0
+		l.wakeFetchers()
+	}
+}
+
+// wanted is Wanted without a note that the fetcher waits. Each condition under which it returns 0
+// needs a call of room when the condition ends, or the fetcher sleeps for ever.
+func (l *Ledger) wanted(s *Source) int {
+	if l.closed || s.revoked || l.crowded && s.parked > 0 && !s.takingOver || l.chasing > 0 {
+		return 0
+	}
+	least := 0
+	if s.takingOver { // the next Receive may end it
+		least = 1
+		if s.slowly && s.counted {
+			return least
+		}
+	}
+	size := max(l.Batch.Size, 1)
+	free := (l.Concurrency - l.working) * size
+	asked := l.reserved - s.reserved
+	has := l.startable() + asked
+	if l.Order == Total && s.lanes[""] != nil { // no other message of s can run
+		has, free = has+s.lanes[""].withSlot+s.parked, free+l.working
+	}
+	ahead := l.ahead(s)
+	if has >= free && (has > ahead/2 || has > 0 && l.few(asked)) { // Take, Put, Unreserve and Release call wakeFetchers
+		return least
+	}
+	return min(max(free+ahead-has, least)<<s.barren, maxRead)
+}
+
+// ahead returns how many messages may be prefetched: as many as the workers can start while
+// two Receives go on, and at least one for each worker. It is 0 if no run was measured yet,
+// or if leases cannot be extended.
+func (l *Ledger) ahead(s *Source) int {
+	if l.average == 0 || !s.CanExtend {
+		return 0
+	}
+	most := time.Duration(l.Concurrency) * mostAhead / l.average
+	n := time.Duration(l.Concurrency) * min(2*max(l.readTime, leastAhead/2), mostAhead) / l.average
+	size := l.Concurrency * max(l.Batch.Size, 1)
+	return min(int(min(max(n, time.Duration(size)), most)), l.MaxInFlight)
+}
+
+// Apart reports whether there may be no room for s, but room for other sources.
+func (l *Ledger) Apart(s *Source) bool {
+	return l.Order == Total || l.crowded && s.parked > 0
+}
+
+// room wakes the fetcher of s if it waits for room and may read now.
+func (l *Ledger) wakeFetcher(s *Source) {
+	if s.fetcherWaits && l.wanted(s) > 0 {
+		l.setWaiting(s, false)
+		l.do(Effect{Kind: ReadMore, Source: s})
+	}
+}
+
+// wakeFetchers wakes all fetchers that may read now.
+func (l *Ledger) wakeFetchers() {
+	if len(l.waitingFetchers) == 0 {
+		return
+	}
+	l.waitingFetchers = slices.DeleteFunc(l.waitingFetchers, func(s *Source) bool {
+		if l.wanted(s) == 0 {
+			return false
+		}
+		s.fetcherWaits = false
+		l.do(Effect{Kind: ReadMore, Source: s})
+		return true
+	})
+}
+
+// few reports whether few places are free, besides those for which asked messages may come.
+func (l *Ledger) few(asked int) bool {
+	places := l.MaxInFlight - (len(l.held) - l.withoutSlot) - asked
+	return places < (l.MaxInFlight-l.Concurrency*max(l.Batch.Size, 1))/4 // of the places that running handlers leave
+}
