@@ -17,7 +17,7 @@ func TestResetMeetsAPull(t *testing.T) {
 	t.Parallel()
 	r := new(rig)
 	b := r.open(t, nats.Options{}, alone(natstest.Start(t)))
-	const lease = 800 * time.Millisecond
+	const lease = 400 * time.Millisecond
 	src, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: lease, MaxInFlight: 10})
 	require.NoError(t, err)
 	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "first"}}))
