@@ -30,7 +30,7 @@ type capacity struct {
 	inFlight   load      // is being sent
 	answeredAt time.Time // time of the last look, or of the last answer to a Publish
 	nothingAt  time.Time // time of the last look that found nothing to purge
-	deniedAt   time.Time // when the client was last denied to look or to purge; zero: never
+	deniedAt   time.Time // when the client was last denied a look or a purge; zero means never
 }
 
 // A load is an amount of messages.
@@ -64,17 +64,17 @@ func loadOf(loc *location, msgs []*backend.Message, locs []*location, errs []err
 	return l
 }
 
-// setBounds records the bounds of a stream. c is empty if they are not known.
-func (r *capacity) setBounds(loc *location, c jetstream.StreamConfig) {
-	if c.Name != "" && !loc.shared() {
-		r.maxBytes.Store(max(c.MaxBytes, 0))
-		r.bounded.Store(c.MaxMsgs > 0 || c.MaxBytes > 0)
+// setBounds records the bounds of a stream. config is empty if they are not known.
+func (c *capacity) setBounds(loc *location, config jetstream.StreamConfig) {
+	if config.Name != "" && !loc.shared() {
+		c.maxBytes.Store(max(config.MaxBytes, 0))
+		c.bounded.Store(config.MaxMsgs > 0 || config.MaxBytes > 0)
 	}
 }
 
 // tooLarge returns an error if a message alone exceeds the bound of the stream.
-func (r *capacity) tooLarge(size int) error {
-	if most := r.maxBytes.Load(); most > 0 && int64(size) > most {
+func (c *capacity) tooLarge(size int) error {
+	if most := c.maxBytes.Load(); most > 0 && int64(size) > most {
 		return fmt.Errorf("%w: %d bytes, more than the %d of the topic", backend.ErrTooLarge, size, most)
 	}
 	return nil
@@ -83,70 +83,70 @@ func (r *capacity) tooLarge(size int) error {
 // tryReserve counts messages that are about to be sent. It returns false if there may be no
 // room for them. The answers to earlier messages show how many others have stored meanwhile,
 // because they contain sequence numbers.
-func (r *capacity) tryReserve(need load) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now, grown := r.lastUsage, int64(r.newest.Load()-min(r.lastSeq, r.newest.Load()))
+func (c *capacity) tryReserve(need load) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, grown := c.lastUsage, int64(c.newest.Load()-min(c.lastSeq, c.newest.Load()))
 	mean := max(now.mean(), need.bytes/max(need.messages, 1))
-	now.used = now.used.plus(load{grown, grown * mean}).plus(r.inFlight)
-	r.inFlight = r.inFlight.plus(need)
-	fresh := time.Since(r.answeredAt) < freshFor
-	if time.Since(r.nothingAt) < freshFor {
+	now.used = now.used.plus(load{grown, grown * mean}).plus(c.inFlight)
+	c.inFlight = c.inFlight.plus(need)
+	fresh := time.Since(c.answeredAt) < freshFor
+	if time.Since(c.nothingAt) < freshFor {
 		return fresh && need.within(now.free())
 	}
 	return now.excess(need) == 0 && (fresh || now.ample())
 }
 
 // release ends a reservation once the messages are no longer in flight.
-func (r *capacity) release(l load) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.inFlight, r.answeredAt = r.inFlight.minus(l), time.Now()
+func (c *capacity) release(l load) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inFlight, c.answeredAt = c.inFlight.minus(l), time.Now()
 }
 
 // advance records the sequence of a stored message.
-func (r *capacity) advance(seq uint64) {
-	if !r.bounded.Load() {
+func (c *capacity) advance(seq uint64) {
+	if !c.bounded.Load() {
 		return
 	}
-	for was := r.newest.Load(); seq > was; was = r.newest.Load() {
-		if r.newest.CompareAndSwap(was, seq) {
+	for was := c.newest.Load(); seq > was; was = c.newest.Load() {
+		if c.newest.CompareAndSwap(was, seq) {
 			return
 		}
 	}
 }
 
 // othersInFlight returns the messages in flight, except own.
-func (r *capacity) othersInFlight(own load) load {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := r.inFlight.minus(own)
+func (c *capacity) othersInFlight(own load) load {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.inFlight.minus(own)
 	return load{max(l.messages, 0), max(l.bytes, 0)}
 }
 
 // observe records how full the stream is, and its last sequence.
-func (r *capacity) observe(f usage, last uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lastUsage, r.lastSeq, r.answeredAt = f, last, time.Now()
+func (c *capacity) observe(u usage, last uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastUsage, c.lastSeq, c.answeredAt = u, last, time.Now()
 }
 
 // nothingToPurge records that no message can be purged.
-func (r *capacity) nothingToPurge() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.nothingAt = time.Now()
+func (c *capacity) nothingToPurge() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nothingAt = time.Now()
 }
 
 // recentlyDenied records the error of a look at the stream, which may be nil, and reports
 // whether the client was denied access within denialRetry.
-func (r *capacity) recentlyDenied(err error) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c *capacity) recentlyDenied(err error) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if errors.Is(err, backend.ErrDenied) {
-		r.deniedAt = time.Now()
+		c.deniedAt = time.Now()
 	}
-	return !r.deniedAt.IsZero() && time.Since(r.deniedAt) < denialRetry
+	return !c.deniedAt.IsZero() && time.Since(c.deniedAt) < denialRetry
 }
 
 // A usage is how full a stream with bounds is. A bound that the stream does not have is
@@ -154,28 +154,28 @@ func (r *capacity) recentlyDenied(err error) bool {
 type usage struct{ limit, used load }
 
 func newUsage(info jetstream.StreamInfo) usage {
-	f := usage{load{math.MaxInt64, math.MaxInt64}, load{int64(info.State.Msgs), int64(info.State.Bytes)}}
+	u := usage{load{math.MaxInt64, math.MaxInt64}, load{int64(info.State.Msgs), int64(info.State.Bytes)}}
 	if info.Config.MaxMsgs > 0 {
-		f.limit.messages = info.Config.MaxMsgs
+		u.limit.messages = info.Config.MaxMsgs
 	}
 	if info.Config.MaxBytes > 0 {
-		f.limit.bytes = info.Config.MaxBytes
+		u.limit.bytes = info.Config.MaxBytes
 	}
-	return f
+	return u
 }
 
-func (f usage) free() load { return f.limit.minus(f.used) }
+func (u usage) free() load { return u.limit.minus(u.used) }
 
 // mean returns the mean size of a message in bytes, at least 1.
-func (f usage) mean() int64 { return max(f.used.bytes/max(f.used.messages, 1), 1) }
+func (u usage) mean() int64 { return max(u.used.bytes/max(u.used.messages, 1), 1) }
 
 // ample reports whether half of each bound is free.
-func (f usage) ample() bool {
-	return f.used.messages < f.limit.messages/2 && f.used.bytes < f.limit.bytes/2
+func (u usage) ample() bool {
+	return u.used.messages < u.limit.messages/2 && u.used.bytes < u.limit.bytes/2
 }
 
 // excess returns how many messages of the mean size must go before need fits.
-func (f usage) excess(need load) int64 {
+func (u usage) excess(need load) int64 {
 	lack := func(bound, used, need, least int64) int64 {
 		if spare := bound / spareShare; spare >= least {
 			need = max(need, spare)
@@ -185,8 +185,8 @@ func (f usage) excess(need load) int64 {
 		}
 		return 0
 	}
-	bytes := lack(f.limit.bytes, f.used.bytes, need.bytes, minSpareBytes)
-	return max(lack(f.limit.messages, f.used.messages, need.messages, minSpareMessages), (bytes+f.mean()-1)/f.mean())
+	bytes := lack(u.limit.bytes, u.used.bytes, need.bytes, minSpareBytes)
+	return max(lack(u.limit.messages, u.used.messages, need.messages, minSpareMessages), (bytes+u.mean()-1)/u.mean())
 }
 
 // makeRoom makes room for messages that are about to be sent to a topic: it purges messages
@@ -206,11 +206,11 @@ func (m *maintainer) makeRoom(ctx context.Context, loc *location, need load) (ok
 			return false, err
 		}
 		loc.capacity.setBounds(loc, info.Config)
-		f := newUsage(info)
-		loc.capacity.observe(f, info.State.LastSeq)
-		f.used = f.used.plus(loc.capacity.othersInFlight(need))
-		fits := load{min(need.messages, f.limit.messages), min(need.bytes, f.limit.bytes)}
-		excess, first := f.excess(fits), info.State.FirstSeq
+		u := newUsage(info)
+		loc.capacity.observe(u, info.State.LastSeq)
+		u.used = u.used.plus(loc.capacity.othersInFlight(need))
+		fits := load{min(need.messages, u.limit.messages), min(need.bytes, u.limit.bytes)}
+		excess, first := u.excess(fits), info.State.FirstSeq
 		if excess > 0 && floor == 0 {
 			if floor, _, err = m.floor(ctx, loc, first); err != nil {
 				return false, err
@@ -220,7 +220,7 @@ func (m *maintainer) makeRoom(ctx context.Context, loc *location, need load) (ok
 			loc.capacity.nothingToPurge()
 		}
 		if excess == 0 || floor < first {
-			return fits.within(f.free()), nil
+			return fits.within(u.free()), nil
 		}
 		if _, err := m.purgeTo(ctx, loc, min(floor, first+uint64(excess)-1)); err != nil {
 			return false, err

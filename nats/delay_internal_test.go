@@ -14,12 +14,12 @@ import (
 // without calls, a few may follow quickly again.
 func TestPace(t *testing.T) {
 	t.Parallel()
-	var p delayRate
+	var r delayRate
 	began := time.Now()
 	turns := func(n int, now time.Time) (all []time.Duration) {
 		for range n {
 			var turn time.Time
-			turn, p = p.next(now)
+			turn, r = r.next(now)
 			all = append(all, turn.Sub(began).Round(time.Millisecond)/time.Millisecond)
 		}
 		return all

@@ -215,30 +215,30 @@ type memberList struct {
 }
 
 // add adds a source. After close it adds none and returns false.
-func (r *memberList) add(s *source) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
+func (l *memberList) add(s *source) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return false
 	}
-	if r.all == nil {
-		r.all = map[*source]struct{}{}
+	if l.all == nil {
+		l.all = map[*source]struct{}{}
 	}
-	r.all[s] = struct{}{}
+	l.all[s] = struct{}{}
 	return true
 }
 
-func (r *memberList) remove(s *source) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.all, s)
+func (l *memberList) remove(s *source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.all, s)
 }
 
 // of returns the members of a group.
-func (r *memberList) of(topic, group string) (all []*source) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for s := range r.all {
+func (l *memberList) of(topic, group string) (all []*source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.all {
 		if s.config.Topic == topic && s.config.Group == group {
 			all = append(all, s)
 		}
@@ -247,11 +247,11 @@ func (r *memberList) of(topic, group string) (all []*source) {
 }
 
 // close returns all members and refuses new ones from then on.
-func (r *memberList) close() (all []*source) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	for s := range r.all {
+func (l *memberList) close() (all []*source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for s := range l.all {
 		all = append(all, s)
 	}
 	return all

@@ -27,7 +27,7 @@ import (
 type puller struct {
 	replyInbox
 	loan slab.Loan     // memory of the deliveries that the last Receive has lent
-	msgs []*natsgo.Msg // buffer of arrival.msgs
+	msgs []*natsgo.Msg // buffer of pullCall.msgs
 
 	count  uint64        // number of pulls so far
 	lost   chan struct{} // closed when the connection of the last Receive is lost

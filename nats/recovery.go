@@ -439,15 +439,15 @@ type generation struct {
 }
 
 func newGeneration() *generation {
-	e := new(generation)
-	e.remembered.Store(math.MaxUint64)
-	return e
+	g := new(generation)
+	g.remembered.Store(math.MaxUint64)
+	return g
 }
 
 // forgot reports whether the server is known to have forgotten a delivery of this generation.
-func (e *generation) forgot(sequence uint64) bool {
-	for ; e != nil; e = e.next.Load() {
-		if sequence > e.remembered.Load() {
+func (g *generation) forgot(sequence uint64) bool {
+	for ; g != nil; g = g.next.Load() {
+		if sequence > g.remembered.Load() {
 			return true
 		}
 	}

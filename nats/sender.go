@@ -257,7 +257,7 @@ func (s *sender) checkViolation(req *sendRequest) {
 // arrive in the old one.
 type replyInbox struct {
 	sender *sender
-	size   int // capacity of the inbox; the library drops messages beyond it
+	buffer int // capacity of the inbox; the library drops messages beyond it
 	timer  *time.Timer
 	ended  <-chan struct{} // closed when the owner is closed; nil if nobody closes it
 
@@ -274,13 +274,13 @@ type inbox struct {
 }
 
 func newReplyInbox(s *sender, room int, ended <-chan struct{}) replyInbox {
-	return replyInbox{sender: s, size: room, ended: ended, timer: time.NewTimer(time.Hour)}
+	return replyInbox{sender: s, buffer: room, ended: ended, timer: time.NewTimer(time.Hour)}
 }
 
 // ensureInbox makes an inbox, unless there is one.
 func (ri *replyInbox) ensureInbox() {
 	if ri.inbox == nil {
-		ri.inbox = &inbox{prefix: ri.sender.conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, ri.size)}
+		ri.inbox = &inbox{prefix: ri.sender.conn.NewInbox() + ".", msgs: make(chan *natsgo.Msg, ri.buffer)}
 	}
 }
 

@@ -290,14 +290,14 @@ type delayRate struct {
 }
 
 // next returns when a call that is ready now may be sent, and the rate after it.
-func (p delayRate) next(now time.Time) (turn time.Time, after delayRate) {
+func (r delayRate) next(now time.Time) (turn time.Time, after delayRate) {
 	turn = now
-	for _, earliest := range []time.Time{p.last.Add(delayGap), p.usedUntil.Add(-delayCredit * delayPause)} {
+	for _, earliest := range []time.Time{r.last.Add(delayGap), r.usedUntil.Add(-delayCredit * delayPause)} {
 		if turn.Before(earliest) {
 			turn = earliest
 		}
 	}
-	after = delayRate{last: turn, usedUntil: p.usedUntil}
+	after = delayRate{last: turn, usedUntil: r.usedUntil}
 	if after.usedUntil.Before(turn) {
 		after.usedUntil = turn
 	}
@@ -312,21 +312,21 @@ type delayLimiter struct {
 }
 
 // forget removes the rate of a group.
-func (p *delayLimiter) forget(topic, group string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.rates, topic+"/"+group)
+func (l *delayLimiter) forget(topic, group string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.rates, topic+"/"+group)
 }
 
 // reserve returns how long the next Delay call for a group must wait.
-func (p *delayLimiter) reserve(topic, group string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (l *delayLimiter) reserve(topic, group string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now, key := time.Now(), topic+"/"+group
-	turn, after := p.rates[key].next(now)
-	if p.rates == nil {
-		p.rates = map[string]delayRate{}
+	turn, after := l.rates[key].next(now)
+	if l.rates == nil {
+		l.rates = map[string]delayRate{}
 	}
-	p.rates[key] = after
+	l.rates[key] = after
 	return turn.Sub(now)
 }

@@ -204,40 +204,40 @@ const maxRemembered = 10 * maxSettled // most messages that a member remembers
 
 // update reads the list of the consumer. Messages that have left the list are remembered,
 // because a long lease is seldom extended, and only then the member finds out.
-func (t *settledList) update(c *jetstream.ConsumerInfo) {
+func (l *settledList) update(c *jetstream.ConsumerInfo) {
 	text := c.Config.Metadata[settledKey]
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !c.Created.Equal(t.created) {
-		t.created, t.text, t.last = c.Created, "", nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.Created.Equal(l.created) {
+		l.created, l.text, l.last = c.Created, "", nil
 	}
-	if text == t.text {
+	if text == l.text {
 		return
 	}
-	if t.last == nil || len(t.last) > maxRemembered {
-		t.last = map[uint64]uint64{}
+	if l.last == nil || len(l.last) > maxRemembered {
+		l.last = map[uint64]uint64{}
 	}
 	for _, entry := range settledEntries(c) {
 		seq, number, _ := parseSettled(entry)
-		t.last[seq] = max(t.last[seq], number)
+		l.last[seq] = max(l.last[seq], number)
 	}
-	t.text = text
+	l.text = text
 }
 
 // reset forgets everything, because the consumer was deleted.
-func (t *settledList) reset() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text, t.last = "", nil
+func (l *settledList) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text, l.last = "", nil
 }
 
 // includes reports whether an operator has settled the message since this delivery of it.
-func (t *settledList) includes(tok *token) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.last) == 0 {
+func (l *settledList) includes(tok *token) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.last) == 0 {
 		return false
 	}
 	m, err := parseReply(tok.reply)
-	return err == nil && m.number <= t.last[m.sequence]
+	return err == nil && m.number <= l.last[m.sequence]
 }
