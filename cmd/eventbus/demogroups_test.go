@@ -194,7 +194,7 @@ func demoGroups(t *testing.T, k kind, n int) {
 	}
 	time.Sleep(2 * time.Second) // so that the group exists
 	var killed, frozen, added time.Time
-	pace := time.NewTicker(max(25*time.Second/time.Duration(n), 50*time.Microsecond))
+	pace := time.NewTicker(max(20*time.Second/time.Duration(n), 50*time.Microsecond))
 	defer pace.Stop()
 	for i := range n {
 		<-pace.C

@@ -340,6 +340,11 @@ func onEach(t *testing.T, test func(t *testing.T, b *bench)) {
 // onEachAtOnce is onEach for tests that spend their time waiting. They run at the same time.
 func onEachAtOnce(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Parallel()
+	onThreeAtOnce(t, test)
+}
+
+// onThreeAtOnce runs the benches at the same time, but no other test.
+func onThreeAtOnce(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Run("memory", func(t *testing.T) { t.Parallel(); test(t, newBench(t)) })
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {

@@ -42,6 +42,7 @@ func TestPubOneEvent(t *testing.T) {
 }
 
 func TestPubManyEvents(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	const n = 20_000
 	r := b.ok(numbered(n), "pub", "orders")

@@ -270,7 +270,7 @@ func TestSubStarts(t *testing.T) {
 }
 
 func TestSubKeepsOrder(t *testing.T) {
-	onEach(t, func(t *testing.T, b *bench) {
+	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(numbered(70), "pub", "orders")
 		r := b.ok("", "sub", "orders", "--group", "g", "--idle-exit", "100ms", "--concurrency", "8", "--backoff", "5ms", "--exec",
 			`[ $EVENTBUS_ATTEMPT = 1 ] && case $EVENTBUS_ID in *3) exit 75;; esac; echo "{\"key\":\"$EVENTBUS_KEY\",\"id\":\"$EVENTBUS_ID\"}"`)

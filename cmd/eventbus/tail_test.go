@@ -106,7 +106,6 @@ func (a *away) Read(ctx context.Context, topic string, from backend.Start, limit
 }
 
 func TestBackendsThatCannot(t *testing.T) {
-	t.Parallel()
 	b := newBench(t)
 	b.b = struct{ backend.Backend }{b.mem} // the six methods only
 	for _, row := range []struct {

@@ -49,6 +49,7 @@ func TestWork(t *testing.T) {
 
 // The exit code is the greatest one of all subscriptions.
 func TestWorkExitCodes(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		command string
 		code    int
