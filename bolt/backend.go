@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Backend is one user of a file. Its Close closes the file, unless another Backend of this
-// process uses it.
+// A Backend keeps topics in a file. Close closes the file unless another Backend of this process
+// uses it.
 type Backend struct {
 	store   *store
 	options Options
@@ -37,7 +37,7 @@ var (
 	_ backend.Settler    = (*Backend)(nil)
 )
 
-// newBackend returns a backend on a store, of which it is a user already.
+// newBackend returns a backend on a store whose users already include it.
 func newBackend(s *store, o Options) *Backend {
 	return &Backend{store: s, options: o.withDefaults(), sources: map[*source]struct{}{}}
 }
@@ -47,8 +47,8 @@ func (b *Backend) Identity() backend.Identity {
 	return backend.Identity{System: "bolt", Address: b.store.path}
 }
 
-// Limits implements [backend.Limited]. There is one writer at a time, so the bus gathers
-// events for the next call of Publish while one call writes.
+// Limits implements [backend.Limited]. There is one writer at a time, so the bus collects events for
+// the next Publish while one is writing.
 func (b *Backend) Limits() backend.Limits {
 	return backend.Limits{
 		Payload:    maxMessage,
@@ -76,7 +76,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 		}
 		return nil
 	})
-	for i, m := range msgs { // also after an error, because a commit that failed may be in the file
+	for i, m := range msgs { // even after an error, because a failed commit may be in the file
 		if i == 0 || m.Topic != msgs[i-1].Topic {
 			b.store.wake(m.Topic)
 		}

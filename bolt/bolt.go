@@ -1,12 +1,11 @@
-// Package bolt is a durable backend in one file, without a server. A newcomer begins with it,
-// a program of one process may stay with it, and tests of restarts use it:
+// Package bolt is a durable backend in a single file, without a server. It is a good start, enough
+// for a program of one process, and useful to test restarts:
 //
 //	bus, err := eventbus.Open(ctx, "bolt:///var/lib/shop/events.db", eventbus.Options{}, bolt.Driver{})
 //
-// Each call that changes something returns when the file is on the disk. Concurrent calls share
-// one write to the disk. One process at a time has the file open. docs/bolt.md describes the
-// URL, the size of the file, and how to look into it. docs/BACKEND.md builds this package verb
-// by verb, for authors of other backends.
+// A call that changes something returns when the file is on disk; concurrent calls share one write.
+// Only one process at a time can open the file. docs/bolt.md describes the URL, the size of the file,
+// and how to inspect it. If you write a backend, docs/BACKEND.md builds this package step by step.
 //
 // The file is a bbolt file with these buckets. Numbers are eight bytes, so keys sort by number.
 //
@@ -24,7 +23,7 @@
 //	used/                           its sequence is the highest offset of all deleted topics
 //
 // The cursor of a group is the lowest offset that was never delivered. An entry is a
-// message that was delivered and is not settled. A topic without settings has no entry of
-// settings, and the state of most groups ends with the cursor. Every call is in one transaction,
-// so a crash leaves each call done or not begun.
+// message that was delivered and is not settled. A topic without settings has no settings key, and
+// the state of most groups ends with the cursor. Every call is a single transaction, so that a crash
+// leaves it either done or not begun.
 package bolt

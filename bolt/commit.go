@@ -12,7 +12,7 @@ import (
 )
 
 // commit runs the calls in one transaction. After a call that has failed and written, commit
-// begins again without that call, because a transaction cannot undo a part of its writes.
+// starts again without that call, because a transaction cannot undo part of its writes.
 func (s *store) commit(calls []*call) {
 	s.open.RLock()
 	defer s.open.RUnlock()
@@ -81,9 +81,9 @@ func beginError(err error) error {
 	return unavailable(err)
 }
 
-// A writer lets concurrent calls share a transaction, because a transaction waits twice for
-// the disk. The first caller commits. Callers that come meanwhile queue, and then the first of
-// them commits for all. So a lone caller never waits for others, and there is no goroutine.
+// A groupCommit lets concurrent calls share a transaction, because every transaction waits for the
+// disk twice. The first caller commits; callers that arrive in the meantime queue, and the first of
+// them then commits for all. A lone caller never waits for others, and no goroutine is needed.
 type groupCommit struct {
 	mu    sync.Mutex // guards all that follows
 	queue []*call

@@ -10,9 +10,9 @@ import (
 // defaultReserve is the default of Options.MinFree, unless a twentieth of the disk is less.
 const defaultReserve = 64 << 20
 
-// A room bounds how many bytes one transaction may publish. The rest of the disk is for
-// acknowledgements and leases, which write too: on a full disk no event could be settled, so that
-// the disk would stay full.
+// A spaceBudget limits how many bytes one transaction may publish. The rest of the disk is reserved for
+// acknowledgements and leases, which write too: on a full disk no event could be settled, and the disk
+// would stay full.
 type spaceBudget struct {
 	known   bool
 	unknown bool // the system does not say how much is free
@@ -33,7 +33,7 @@ func (r *spaceBudget) reserve(t *txn, size int, minFree int64) error {
 }
 
 // publishable returns how many bytes may be published until only reserve bytes are left. reserve is minFree, or its default.
-// ok is false if the system does not tell.
+// ok is false if the system cannot say.
 func (t *txn) publishable(minFree int64) (left, reserve int64, ok bool) {
 	free, total, ok := diskSpace(t.DB().Path())
 	if minFree == 0 {
@@ -45,7 +45,7 @@ func (t *txn) publishable(minFree int64) (left, reserve int64, ok bool) {
 
 var _ backend.Checker = (*Backend)(nil)
 
-// Check implements [backend.Checker]. It looks at the room on the disk of the file.
+// Check implements [backend.Checker]. It looks at the free space on the disk of the file.
 func (b *Backend) Check(ctx context.Context) (found []backend.Finding, err error) {
 	err = b.view(ctx, "check", func(t *txn) error {
 		left, reserve, ok := t.publishable(b.options.MinFree)

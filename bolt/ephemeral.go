@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An ephemeral is an ephemeral group. All its members are of this process, because one process at
-// a time has the file open. So the signs of their lives are not stored.
+// An ephemeralGroup has the members of an ephemeral group. They all belong to this process, because only
+// one process at a time has the file open, so their heartbeats need not be stored.
 type ephemeralGroup struct {
 	topic, name string
 	members     map[*source]struct{}
@@ -26,7 +26,7 @@ func (e *ephemeralGroup) expired(now time.Time) bool {
 	return true
 }
 
-// joinEphemeral adds a member to its ephemeral group. Attach calls it in its transaction, so that reap never
+// joinEphemeral adds a member to its ephemeral group. Attach calls it in its transaction, so that deleteExpired never
 // sees the group without the member.
 func (s *store) joinEphemeral(m *source) {
 	s.mu.Lock()

@@ -98,8 +98,8 @@ func (g *group) settle(e entry) {
 	g.remove(g.entries, pack(e.offset))
 }
 
-// expire gives each due entry the moment 0. So the schedule begins with all due entries,
-// by offset.
+// expire sets the due time of each due entry to 0, so that the schedule begins with all due entries in
+// order of their offsets.
 func (g *group) expire(now time.Time) {
 	var passed []uint64
 	c := g.schedule.Cursor()
@@ -179,7 +179,7 @@ func (g *group) floor() uint64 {
 	return g.cursor
 }
 
-// groupAttributes are facts of a group that ResetGroup does not change. Most groups have none, and then
+// groupAttributes are what ResetGroup does not change in a group. Most groups have none, and then
 // store none.
 type groupAttributes struct {
 	ephemeral bool
@@ -214,7 +214,7 @@ func decodeAttributes(b []byte) (x groupAttributes) {
 	return x
 }
 
-// paused returns the present pause, or the zero Pause.
+// paused returns the current pause, or the zero Pause.
 func (x *groupAttributes) paused(now time.Time) backend.Pause {
 	if until := x.pause.Until; x.pause.Since.IsZero() || !until.IsZero() && !now.Before(until) {
 		return backend.Pause{}

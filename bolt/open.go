@@ -15,9 +15,9 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
-// Open opens the file at path, and makes it if there is none. Its folder must exist. Backends
-// of one process may have the same file open. Open waits for at most a second while another
-// process has it open. The error of a file that cannot be used is a [FileError].
+// Open opens the file at path, creating it if necessary; its directory must exist. Several backends of
+// one process can open the same file. While another process has it open, Open waits for up to a
+// second. If the file cannot be used, the error is a [FileError].
 func Open(ctx context.Context, path string, o Options) (*Backend, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, failed("open", unavailable(err))
@@ -149,9 +149,9 @@ func openError(path string, err error) error {
 }
 
 // The versions of the buckets that this package reads and writes. A file without a version has
-// oldest. A file gets newest with its first setting of a topic, pause or ephemeral group, because
+// oldestFormat. A file gets newestFormat with its first setting of a topic, pause or ephemeral group, because
 // earlier programs break their promises: they remove kept messages, for example. Other files stay at
-// oldest, so that earlier programs can read them.
+// oldestFormat, so that earlier programs can read them.
 const (
 	oldestFormat = 1
 	newestFormat = 2

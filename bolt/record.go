@@ -47,7 +47,7 @@ func decode(b []byte) (m backend.Message, stored time.Time, err error) {
 	return m, stored, nil
 }
 
-// storedAt returns the moment at which the message of a record was stored. It is zero if there is none.
+// storedAt returns the time at which the message of a record was stored; zero for no record.
 func storedAt(b []byte) uint64 {
 	if len(b) < 8 {
 		return 0
@@ -63,7 +63,7 @@ func size(b []byte) (n int) {
 	return n
 }
 
-// A reader reads texts, and notes if one is not there as a whole.
+// A textReader reads texts, and records whether one was cut off.
 type textReader struct {
 	rest  []byte
 	short bool

@@ -6,13 +6,13 @@
 //	  subscriptions:
 //	    billing: {topic: shop.orders, group: billing, concurrency: 16, retry: {attempts: 8}}
 //
-// A value may refer to environment variables as ${VARIABLE}; $$ is a dollar sign. A secret,
-// here url, may be in a separate file: the key url_file then has the path of the file.
-// docs/config.md lists all keys with their defaults.
+// Values can refer to environment variables as ${VARIABLE}; $$ is a dollar sign. A secret, here
+// url, can be in a separate file, whose path is the value of url_file. docs/config.md lists all
+// keys with their defaults.
 //
-// The file cannot contain drivers, handlers, the observer, middleware, or limiters that several
-// subscriptions share, except a rate. The program adds them. All errors of a file are
-// reported together, each as an [Error] with its place. No error shows a secret.
+// Your program adds what is not data: drivers, handlers, the observer, middleware, and limiters
+// that several subscriptions share (except a rate). All errors of a file are reported together,
+// each as an [Error] with its location. No error shows a secret.
 package config
 
 import (
@@ -32,19 +32,19 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Config is a parsed file. Its methods are safe for concurrent use.
+// A Config is a parsed file. You can use its methods concurrently.
 type Config struct {
 	file      string
 	bus       bus
-	locations map[string]location // the place of each given key, by the path of the key
+	locations map[string]location // the location of each given key, by its path
 
 	mu    sync.Mutex
 	used  map[string]bool            // names of the subscriptions that the program has used
 	rates map[string]limiter.Limiter // the limiters of limits.rate, by the name of the subscription
 }
 
-// Open loads file and opens the bus that it describes; see [Load] and [Config.Open]. A
-// program calls it at its start, with the drivers of the backends that a file may name:
+// Open loads file and opens the bus that it describes; see [Load] and [Config.Open]. Call it when
+// your program starts, with the drivers of the backends that the file may name:
 //
 //	bus, cfg, err := config.Open(ctx, "eventbus.yaml", nil, inmemory.Driver{}, redisstream.Driver{})
 //	…
@@ -61,8 +61,8 @@ func Open(ctx context.Context, file string, change func(*eventbus.Options), driv
 	return bus, c, nil
 }
 
-// Load reads file, and replaces each ${VARIABLE} in a value by the environment variable of
-// the process. Load returns all errors together, each as an [Error].
+// Load reads file, replacing each ${VARIABLE} in a value with the environment variable. It returns
+// all errors together, each as an [Error].
 func Load(file string) (*Config, error) {
 	data, err := readAtMost(file, maxFile)
 	if err != nil {
@@ -71,9 +71,9 @@ func Load(file string) (*Config, error) {
 	return Parse(file, []byte(data), os.Environ())
 }
 
-// Parse is like [Load], but data is the content of the file, and environ the environment,
-// in the form of os.Environ; nil means no environment. Errors show name as the name of the
-// file. Relative paths in data start from the folder of name.
+// Parse is like [Load] for a file with the content data. environ is the environment in the form of
+// os.Environ; nil means an empty one. Errors show name as the name of the file, and relative paths
+// in data start from its directory.
 func Parse(name string, data []byte, environ []string) (*Config, error) {
 	p := &problems{file: name}
 	d := &decoder{problems: p, environment: environment(environ), locations: map[string]location{}}
@@ -139,9 +139,9 @@ func (c *Config) Options() eventbus.Options { return c.bus.options() }
 // Subscriptions returns the names of the subscriptions, sorted.
 func (c *Config) Subscriptions() []string { return slices.Sorted(maps.Keys(c.bus.Subscriptions)) }
 
-// Subscription returns the topic and the options of the subscription with this name in the
-// file. The program may change the options, and pass them to a method of the bus such as
-// SubscribeManual. If the file has no such subscription, the error is an [Error].
+// Subscription returns the topic and options of the subscription with this name. You can change
+// the options and pass them to a method of the bus, such as SubscribeManual. If the file has no
+// such subscription, the error is an [Error].
 func (c *Config) Subscription(name string) (topic string, o eventbus.SubscribeOptions, err error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {
@@ -191,16 +191,16 @@ func (c *Config) SubscribeBatch(ctx context.Context, s eventbus.BatchSubscriber,
 	return sub, nil
 }
 
-// Batch returns the batch options of the subscription with this name. They are zero if the file
-// sets none, or has no such subscription.
+// Batch returns the batch options of the subscription with this name: the zero Batch if the file
+// sets none or has no such subscription.
 func (c *Config) Batch(name string) eventbus.Batch {
 	s := c.bus.Subscriptions[name]
 	return s.Batch.options()
 }
 
-// Unused returns the sorted names of the subscriptions for which the program has called
-// neither Subscription, Subscribe nor SubscribeBatch. Call it after subscribing, because
-// the events of an unused subscription have no handler.
+// Unused returns the names of the subscriptions for which you have called none of Subscription,
+// Subscribe and SubscribeBatch, sorted. Call it after subscribing and log the result, because
+// nothing handles the events of these subscriptions.
 func (c *Config) Unused() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 type decoder struct {
 	*problems
 	environment map[string]string
-	locations   map[string]location // the place of each given key, by the path of the key
+	locations   map[string]location // the location of each given key, by its path
 }
 
 // join appends a key to a path.

@@ -13,8 +13,8 @@ import (
 // defaultMaxReceive is the default of SubscribeOptions.MaxReceive, which no text repeats.
 const defaultMaxReceive = 10 << 20
 
-// Describe returns a text for people about the [eventbus.Options] that Open uses, defaults
-// included. It has no secrets.
+// Describe explains the [eventbus.Options] that Open uses, including defaults, in plain words and
+// without secrets.
 func (c *Config) Describe() string {
 	o := c.Options().Effective()
 	full := map[eventbus.WhenFull]string{
@@ -37,8 +37,8 @@ func (c *Config) Describe() string {
 	return strings.Join(append(parts, "the shutdown after Run "+describeTimeout(o.DrainTimeout)), "; ")
 }
 
-// DescribeSubscription returns a text that explains the options of a subscription, defaults
-// included, with their effects in the worst case.
+// DescribeSubscription explains the options of a subscription, including defaults, and what they
+// mean in the worst case.
 func (c *Config) DescribeSubscription(name string) (string, error) {
 	s, ok := c.bus.Subscriptions[name]
 	if !ok {

@@ -71,7 +71,7 @@ func (*missed) schema(*field) schema { return oneOf(missedTexts) }
 func (*missed) style() style         { return textStyle }
 
 // A start reads an eventbus.Start from a configuration: earliest, latest, after POSITION, a time,
-// or a duration before the present time, such as "2h ago".
+// or a time before now, such as "2h ago".
 type start eventbus.Start
 
 var startTexts = []string{"earliest", "latest"}

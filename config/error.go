@@ -13,11 +13,11 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// An Error is a mistake in a configuration, with its place. [Parse] joins all errors as
+// An Error is a mistake in a configuration file, with its location. [Parse] joins all errors as
 // errors.Join does, in the order of the file. No error shows a secret.
 type Error struct {
 	File         string
-	Line, Column int    // the place in the file, from 1; 0 if the mistake has no place in the file
+	Line, Column int    // the location in the file, from 1; 0 if the mistake has none
 	Path         string // the path of the key, such as bus.subscriptions.billing.lease; may be empty
 	Reason       string
 	Err          error // the cause; may be nil
@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 // Unwrap returns Err, the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// A place is the position of a value in the file.
+// A location is the position of a value in the file.
 type location struct{ line, column int }
 
 // problems collects the errors of one file.
@@ -100,10 +100,9 @@ func quoteUnlessSecret(prefix, text, instead string) string {
 	return instead + " that is not shown, as it may be part of a secret"
 }
 
-// located returns err, usually an error of package eventbus, as an [Error] with a place in the
-// file. The place belongs to the key at path. If err is a FieldError, the place belongs to
-// the key below path that sets the field. Without such a key in the file, the place again
-// belongs to the key at path.
+// located returns err, usually an error of package eventbus, as an [Error] with a location. If err is
+// a FieldError, that is the location of the key below path that sets the field; otherwise, or if the
+// file has no such key, it is the location of the key at path.
 func (c *Config) located(path string, err error) *Error {
 	e := &Error{File: c.file, Path: path, Reason: err.Error(), Err: err}
 	if f, ok := errors.AsType[*eventbus.FieldError](err); ok {

@@ -13,9 +13,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Open opens the bus that the file describes. If change is not nil, Open calls it with the
-// options of the file, for example to add an observer and middleware. Open uses the first
-// of drivers that serves the scheme of the URL. ctx bounds Open, not the bus.
+// Open opens the bus that the file describes, with the first of drivers that serves the scheme of
+// the URL. If change is not nil, Open calls it with the options of the file, so that you can add an
+// observer or middleware, for example. ctx bounds Open itself, not the bus.
 func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drivers ...backend.Driver) (*eventbus.Bus, error) {
 	d, err := c.driver(ctx, drivers)
 	if err != nil {
@@ -35,8 +35,8 @@ func (c *Config) Open(ctx context.Context, change func(*eventbus.Options), drive
 	return bus, nil
 }
 
-// OpenBare opens a bus on the backend of the file for a program that only looks at it. The bus has no options of
-// the file, and OpenBare stores none of its recurring events. Otherwise it is like Open.
+// OpenBare is like Open for a program that only inspects the backend: the bus has none of the
+// options of the file, and OpenBare does not store its recurring events.
 func (c *Config) OpenBare(ctx context.Context, drivers ...backend.Driver) (*eventbus.Bus, error) {
 	d, err := c.driver(ctx, drivers)
 	if err != nil {
@@ -49,15 +49,15 @@ func (c *Config) OpenBare(ctx context.Context, drivers ...backend.Driver) (*even
 	return bus, nil
 }
 
-// Check returns an error if none of drivers serves the URL, or if the driver does not know a
-// setting of a topic. If the driver implements [backend.URLChecker], Check also checks the
-// URL's parameters. It does not connect to a broker.
+// Check reports whether Open could use the file, without connecting to a broker. It returns an
+// error if none of drivers serves the URL or if the driver does not know a topic setting. If the
+// driver implements [backend.URLChecker], Check also checks the parameters of the URL.
 func (c *Config) Check(ctx context.Context, drivers ...backend.Driver) error {
 	_, err := c.driver(ctx, drivers)
 	return err
 }
 
-// openError adds a place to an error of eventbus.Open. The place is the key of the field that
+// openError adds a location to an error of eventbus.Open: that of the key of the field that
 // the error names, or otherwise the key of the URL.
 func (c *Config) openError(err error) *Error {
 	e := c.located("bus", err)

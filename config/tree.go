@@ -101,7 +101,7 @@ func readTree(data []byte, p *problems) *node {
 	return root
 }
 
-// syntax returns the place and the reason of a YAML error. The path between them is empty.
+// syntax returns the location and the reason of a YAML error. The path between them is empty.
 // The reason contains no text of the file.
 func syntax(err error) (location, string, string) {
 	e, ok := errors.AsType[*yaml.LoadError](err)

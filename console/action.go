@@ -5,19 +5,20 @@ import (
 	"strings"
 )
 
-// A Verb names a change that a visitor of the pages can ask for.
+// A Verb names a change that a visitor can request.
 type Verb string
 
-// The verbs. Only the last four can lose events for a group, and Discard and DeleteTopic for all.
+// The verbs. Only the last four can lose events: Reset and DeleteGroup for one group, Discard and
+// DeleteTopic for all.
 const (
 	Redrive     Verb = "redrive"      // publish the events of dead letters again, for the group that failed
 	Edit        Verb = "edit"         // change the event of one dead letter, and redrive it
-	Stop        Verb = "stop"         // end a Redrive or a Discard that is under way
+	Stop        Verb = "stop"         // stop a running Redrive or Discard
 	Pause       Verb = "pause"        // pause a group
 	Resume      Verb = "resume"       // end the pause of a group
-	Bury        Verb = "bury"         // make an event of a group a dead letter, so that the group does not get it again
+	Bury        Verb = "bury"         // make an event of a group a dead letter, so that the group will not get it again
 	Discard     Verb = "discard"      // remove dead letters for good
-	Reset       Verb = "reset"        // let a group begin again elsewhere
+	Reset       Verb = "reset"        // let a group start again at another position
 	DeleteGroup Verb = "delete-group" // delete a group
 	DeleteTopic Verb = "delete-topic" // delete a topic that no group reads, with its events
 )
@@ -25,33 +26,33 @@ const (
 // verbs are the verbs that a form can have.
 var verbs = []Verb{Redrive, Edit, Stop, Pause, Resume, Bury, Discard, Reset, DeleteGroup, DeleteTopic}
 
-// An Action is a change for which [Options].Allow decides.
+// An Action is a change that [Options].Allow decides on.
 type Action struct {
 	Verb  Verb
-	Topic string // the dead-letter topic; of Pause, Resume, Bury, Reset and DeleteGroup the topic of the group
-	Group string // of Pause, Resume, Bury, Reset and DeleteGroup
+	Topic string // the dead-letter topic or, for Pause, Resume, Bury, Reset and DeleteGroup, the topic of the group
+	Group string // for Pause, Resume, Bury, Reset and DeleteGroup
 
-	Place  string // the position of the one dead letter, or of the event that Bury means; empty: all that Filter matches
+	Place  string // the position of a single dead letter or, for Bury, of the event; empty: all that Filter matches
 	Filter Filter // of the dead letters, if Place is empty
 
-	// Partition is the number of the partition that has the event of a Bury; empty: Topic has no partitions.
+	// Partition is the number of the partition with the event of a Bury. Empty: Topic has no partitions.
 	Partition string
 
-	// DryRun means that the visitor changes nothing yet: a page shows a button for the Verb, or
-	// asks before the change and counts the dead letters.
+	// DryRun is set if nothing is changed yet: a page is about to show a button for the Verb, or asks
+	// for confirmation and counts the dead letters.
 	DryRun bool
 }
 
-// A Filter chooses the dead letters that match all of its fields. A zero field matches all letters.
-// A letter is matched as the pages show it, after [Options].Redact.
+// A Filter selects the dead letters that match all of its fields; a zero field matches all of them.
+// Dead letters are matched as the pages show them, after [Options].Redact.
 type Filter struct {
-	ID, Key, Type string // of the letter, or the ID of its event
+	ID, Key, Type string // of the dead letter; ID also matches the ID of its event
 	Header, Value string // the name of a header, and its value
 	Group         string // the group that failed
-	Class         *Class // the class of the letter
+	Class         *Class // the class of the dead letter
 }
 
-// A Class is common to dead letters. Each field matches exactly, also if it is empty.
+// A Class is what similar dead letters have in common. Every field matches exactly, even an empty one.
 type Class struct{ Topic, Group, Reason, ErrorClass, Type string }
 
 // onGroup reports whether v changes a group.
@@ -62,7 +63,7 @@ func (v Verb) onGroup() bool {
 // onLetters reports whether v changes dead letters.
 func (v Verb) onLetters() bool { return !v.onGroup() && v != DeleteTopic }
 
-// Loses reports whether events or letters may be lost by v.
+// Loses reports whether v can lose events or dead letters.
 func (v Verb) Loses() bool {
 	return v == Discard || v == Reset || v == DeleteGroup || v == DeleteTopic
 }
@@ -73,7 +74,7 @@ func (a *Action) needsConfirmation() bool {
 	return a.Verb == Discard || a.Verb == Bury || a.Verb == Reset || a.Verb == DeleteGroup || a.Verb == DeleteTopic || a.Verb == Redrive && a.Place == ""
 }
 
-// text says which letters f chooses; empty: all. It leaves out the value of a header, which may be a
+// text says which dead letters f chooses; empty: all. It leaves out the value of a header, which may be a
 // secret.
 func (f *Filter) text() string {
 	var all []string
@@ -137,7 +138,7 @@ func (a *Action) logAttrs() []slog.Attr {
 func title(a *Action) string {
 	switch {
 	case a.Verb == Bury:
-		return "Make an event of " + a.Group + " of " + a.Topic + " a dead letter"
+		return "Move an event of " + a.Group + " of " + a.Topic + " to dead letters"
 	case a.Verb == DeleteTopic:
 		return "Delete the topic " + a.Topic
 	case a.Verb.onGroup():

@@ -26,7 +26,7 @@ const (
 	stepBytes = maxReadBytes / 32
 )
 
-// A browser reads one topic for one request.
+// A topicReader reads one topic for one request, within the bounds of a request.
 type topicReader struct {
 	backend backend.Backend
 	topic   string
@@ -35,7 +35,7 @@ type topicReader struct {
 	left    pages.Bounds
 }
 
-// openTopic returns a browser of a topic, whose time ends soon before the deadline of ctx.
+// openTopic returns a reader of a topic that stops reading shortly before the deadline of ctx.
 func (r *reader) openTopic(ctx context.Context, topic string) *topicReader {
 	left := pages.Bounds{Calls: maxReadCalls, Events: maxReadEvents, Bytes: maxReadBytes}
 	if end, ok := ctx.Deadline(); ok {
@@ -48,7 +48,7 @@ func (tr *topicReader) pagesFrom(from backend.Start) *pages.Reader {
 	return &pages.Reader{Backend: tr.backend, Topic: tr.topic, From: from, Bounds: &tr.left, Timeout: tr.timeout}
 }
 
-// A stretch is a part of a topic: successive rows, oldest first.
+// A segment is a run of successive rows of a topic, oldest first.
 type segment struct {
 	rows  []eventRow
 	bytes int64 // of their events
@@ -60,8 +60,8 @@ func (s *segment) enough(want int) bool { return len(s.rows) >= want || s.bytes 
 
 func (s *segment) last(n int) []eventRow { return s.rows[max(len(s.rows)-n, 0):] }
 
-// readForward returns at most most rows from a place on, and no further one when their events have so many
-// bytes. It stops before the position until, unless that is empty.
+// readForward returns up to most rows starting at from, fewer once their events reach the given number
+// of bytes. It stops before the position until, unless that is empty.
 func (tr *topicReader) readForward(ctx context.Context, from backend.Start, until string, most int, bytes int64) (s segment, err error) {
 	read := tr.pagesFrom(from)
 	for {
@@ -130,8 +130,8 @@ func (tr *topicReader) newest(ctx context.Context, until string, want int) (rows
 	return rows, true, err
 }
 
-// lastRows returns the last want rows before until by reading all events from a place on. It is for topics
-// that have very many events of one moment.
+// lastRows returns the last want rows before until by reading all events starting at from. It is for
+// topics in which very many events have the same time.
 func (tr *topicReader) lastRows(ctx context.Context, from backend.Start, until string, want int) (rows []eventRow, err error) {
 	read := tr.pagesFrom(from)
 	for {
@@ -163,7 +163,7 @@ func ignoreSpent(err error, s segment) error {
 // A row is an event in a list. It keeps no payload and no memory of the message.
 type eventRow struct {
 	Position string
-	From     backend.Start // a place before the event and behind the one before
+	From     backend.Start // a start that is after the previous event and not after this one
 	ID       string
 	Type     string
 	Key      string

@@ -20,7 +20,7 @@ import (
 // ids returns the ids of the events of a page.
 func (p page) ids() (ids []string) {
 	for _, row := range p.cells("Events") {
-		ids = append(ids, row["Id"])
+		ids = append(ids, row["ID"])
 	}
 	return ids
 }
@@ -194,12 +194,12 @@ func TestBolt(t *testing.T) {
 	note(t, b, lifecycle.Record{State: lifecycle.Retried, Group: "billing", ID: "e-1", Attempt: 1, Error: "no answer"})
 	v := visit(t, b, console.Options{})
 	p := v.page("schedule?topic=orders")
-	require.Equal(t, "30", p.figure("Events that wait"))
-	require.Equal(t, "e-29", p.cells("Scheduled events")[0]["Id"])
-	require.Contains(t, v.page(p.link(p.cells("Scheduled events")[0]["Due"])).text, "Id e-29")
+	require.Equal(t, "30", p.figure("Waiting events"))
+	require.Equal(t, "e-29", p.cells("Scheduled events")[0]["ID"])
+	require.Contains(t, v.page(p.link(p.cells("Scheduled events")[0]["Due"])).text, "ID e-29")
 	require.Equal(t, "@daily", p.cells("Recurring events")[0]["Schedule"])
 	require.Equal(t, "no answer", v.page("lifecycle?topic=orders").cells("Lifecycle records")[0]["Error or reason"])
-	require.Equal(t, "e-1", v.page("group?topic=orders&name=billing").cells("Events that wait")[0]["Event"])
+	require.Equal(t, "e-1", v.page("group?topic=orders&name=billing").cells("Events waiting for")[0]["Event"])
 	require.Equal(t, "200", v.page("").cells("Groups")[0]["Lag"])
 	require.Equal(t, "1", v.page("").cells("Groups")[0]["Dead letters"])
 	require.Len(t, walk(v, "topic?name=orders", "Older events"), 200)
@@ -225,7 +225,7 @@ func TestAPayloadIsCut(t *testing.T) {
 					code, body := v.answer(a.attrs["href"] + "&as=" + as)
 					require.Equal(t, http.StatusOK, code)
 					require.Less(t, len(body), 1<<20)
-					require.True(t, strings.Contains(parse(t, body).text, " 200 further headers"), as)
+					require.True(t, strings.Contains(parse(t, body).text, " 200 more headers"), as)
 				}
 			}
 		}

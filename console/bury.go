@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// A burial is an event of a group that an order makes a dead letter.
+// A burial is an event of a group that a visitor wants to make a dead letter.
 type burial struct {
 	Topic   string // of the broker: the topic of the group, or one of its partitions
 	Letters string // the topic of the dead letter
@@ -25,7 +25,7 @@ type burial struct {
 // URL returns the URL of the event.
 func (b *burial) URL() string { return eventURL(b.Topic, b.Event.Position) }
 
-// burialOf checks the order of a Bury, and returns the event of it, without its row.
+// burialOf checks the form of a Bury, and returns the event of it, without its row.
 func (x *executor) burialOf(ctx context.Context, form *changeForm) (*burial, error) {
 	if err := x.refusePartition(ctx, form.Topic); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (x *executor) burialOf(ctx context.Context, form *changeForm) (*burial, err
 		return nil, err
 	}
 	if part, _ := strconv.Atoi(form.Partition); n > 0 && form.Partition == "" || form.Partition != "" && part >= n {
-		return nil, formError("%s has %d partitions: the event is named by its partition and its position there", form.Topic, n)
+		return nil, formError("%s has %d partitions: name the event by its partition and its position there", form.Topic, n)
 	}
 	b := &burial{Topic: form.sourceTopic()}
 	if _, ok := backend.As[backend.Admin](x.backend); ok { // without, a group that does not exist is an error later
@@ -49,7 +49,7 @@ func (x *executor) burialOf(ctx context.Context, form *changeForm) (*burial, err
 	}
 	b.Failing, _ = presence.EventAt(all, b.Topic, form.Group, form.Place)
 	if b.Letters = presence.LettersOf(all, form.Topic, form.Group); b.Letters == "" {
-		return nil, formError("%s is a topic of dead letters, and no member of %s tells where its own dead letters go", form.Topic, form.Group)
+		return nil, formError("%s is a dead-letter topic, and no member of %s announces where its own dead letters go", form.Topic, form.Group)
 	}
 	return b, nil
 }
@@ -73,7 +73,7 @@ func (p *confirmPage) setBurial(ctx context.Context, c *console) (err error) {
 	return err
 }
 
-// bury makes the event of an order a dead letter.
+// bury makes the event of a form a dead letter.
 func (x *executor) bury(ctx context.Context, j *job, form *changeForm) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, groupTimeout)
 	defer cancel()
@@ -91,13 +91,13 @@ func (x *executor) bury(ctx context.Context, j *job, form *changeForm) (string, 
 	switch {
 	case errors.Is(err, deadletter.ErrSettled):
 		x.sampler.Changed(b.Letters) // its letter was there for a moment
-		return "nothing is changed, because the group has settled the event meanwhile", nil
+		return "nothing has changed, because the group has settled the event in the meantime", nil
 	case err != nil:
 		return "", err
 	}
 	j.progress(1, "")
 	j.setDeadLetterTopic(b.Letters)
-	return "the event is a dead letter in " + b.Letters + ", and group " + form.Group + " does not get it again; later events of its key go on in about ten seconds", nil
+	return "the event is now a dead letter in " + b.Letters + ", and group " + form.Group + " will not get it again; later events of its key continue in about ten seconds", nil
 }
 
 const maxBuries = 50 // groups
@@ -116,7 +116,7 @@ func buriesOf(c *console, r *http.Request, topic, position string) (links []grou
 	}
 	var all []presence.Process
 	if s.Announced {
-		all, _ = c.announced(r.Context()) // without notes it is not known whether the event fails
+		all, _ = c.announced(r.Context()) // without heartbeats it is unknown whether the event fails
 	}
 	for _, g := range t.Groups[:min(len(t.Groups), maxBuries)] {
 		if offers(c, r, Action{Topic: of, Group: g.Name, Place: position, Partition: part}, Bury) {

@@ -15,9 +15,9 @@ import (
 // A confirmPage asks before a change, and says how much it would change.
 type confirmPage struct {
 	Form    *changeForm
-	Letters *eventCount // of letters; nil: the change is none of letters
+	Letters *eventCount // dead letters that match; nil: not a change of dead letters
 	Lost    string      // the unsettled events of a group
-	Events  *eventCount // the events behind the place of a Reset, or of a topic to be deleted
+	Events  *eventCount // events after the position of a Reset, or of the topic to delete
 	Last    *eventRow   // the last event of a topic to be deleted; nil: not known
 	Burial  *burial     // nil: the change is no Bury
 	Parts   int         // the partitions of the group's topic; 0: none
@@ -26,13 +26,13 @@ type confirmPage struct {
 	Once time.Duration // how long the backend knows a redriven event again; 0: not at all
 }
 
-// A tally counts the letters that a change would meet.
+// An eventCount says how many events or dead letters a change would affect.
 type eventCount struct {
 	N       int
 	Looping int  // of N, that were redriven too often
 	More    bool // there may be more
 	Read    int
-	Known   int // letters that were counted before; 0: their number is not known
+	Known   int // dead letters that were counted before; 0: their number is not known
 }
 
 // String returns the number as text.
@@ -102,7 +102,7 @@ func (c *console) dryRun(ctx context.Context, p *confirmPage) (err error) {
 		return err
 	}
 	if form.Place == "" {
-		form.before = time.Now().UTC() // a letter of a later failure is none that the visitor has seen
+		form.before = time.Now().UTC() // the visitor has not seen dead letters of later failures
 	}
 	key := strings.Join([]string{"count", form.Topic, string(form.from), form.Place, form.fingerprint, form.search.values().Encode()}, "\x00")
 	p.Letters, err = readShared(ctx, c.reader, key, func(ctx context.Context) (*eventCount, error) {
@@ -133,7 +133,7 @@ func (t *eventCount) add(tr *topicReader, form *changeForm, m *backend.Message) 
 	}
 }
 
-// countEvents counts the events of topics from a place on, within the bounds of a request.
+// countEvents counts the events of topics starting at from, within the bounds of a request.
 func (r *reader) countEvents(ctx context.Context, topics []string, from backend.Start) (*eventCount, error) {
 	t, left := new(eventCount), r.openTopic(ctx, "").left
 	for _, topic := range topics {
@@ -159,7 +159,7 @@ func (r *reader) countEvents(ctx context.Context, topics []string, from backend.
 	return t, nil
 }
 
-// countDeadLetters counts the letters of an order, within the bounds of a request.
+// countDeadLetters counts the dead letters that a form selects, within the bounds of a request.
 func (tr *topicReader) countDeadLetters(ctx context.Context, form *changeForm) (*eventCount, error) {
 	t := new(eventCount)
 	read := tr.pagesFrom(form.from)

@@ -189,7 +189,7 @@ func TestTopicWithoutAGroup(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)
 		v := visit(t, m, console.Options{})
-		require.Contains(t, v.page("topic?name=logs").text, "No group reads this topic. Its events stay, unless a limit of the topic removes them.")
+		require.Contains(t, v.page("topic?name=logs").text, "No group reads this topic. Its events stay until a limit of the topic removes them.")
 		require.NotContains(t, v.page("topic?name=orders").text, "No group reads this topic")
 	})
 }

@@ -20,10 +20,10 @@ type lettersPage struct {
 	Topic   string
 	Group   string              // only the classes of this group; empty: of all
 	Letters *groupstats.Letters // nil: not counted yet
-	Busy    bool                // letters of too many topics are counted
-	Events  *eventList          // letters of one class or of a search; nil: none are asked for
+	Busy    bool                // the dead letters of too many topics are being counted
+	Events  *eventList          // dead letters of one class or of a search; nil: none were requested
 	Form    eventList           // the fields of the search
-	Jobs    []*job              // that change the letters
+	Jobs    []*job              // that change the dead letters
 }
 
 func (c *console) letters(w http.ResponseWriter, r *http.Request) {
@@ -68,13 +68,13 @@ func (p *lettersPage) None() bool {
 	return !strings.HasSuffix(p.Topic, groupstats.LettersSuffix) && l != nil && p.Group == "" && l.N == 0 && !l.More && !l.Unknown
 }
 
-// Chosen says which letters a filter chooses, such as "with id 7"; empty: there is none. It leaves out the
-// value of a header, which may be a secret.
+// Chosen describes the filter, such as "with id 7"; empty: there is none. It leaves out header values,
+// which may be secrets.
 func (p *lettersPage) Chosen() string {
 	f := filterOf(&p.Form.Search)
 	text := f.text()
 	if f.Value != "" && f.Header == "" {
-		text = strings.TrimPrefix(text+", a value of a header", ", ")
+		text = strings.TrimPrefix(text+", a header value", ", ")
 	}
 	if text != "" {
 		text = "with " + text
@@ -85,23 +85,23 @@ func (p *lettersPage) Chosen() string {
 	return text
 }
 
-// Meant names the letters that the buttons change, with their number if it is known.
+// Meant names the dead letters that the buttons change, with their number if it is known.
 func (p *lettersPage) Meant() string {
 	all := p.Chosen() == ""
 	if n, ok := knownCount(p.Letters, &p.Form.Search); ok && p.Form.Since == "" {
-		text := plural(n, "letter")
+		text := plural(n, "dead letter")
 		if all && n != 1 {
 			text = "all " + text
 		}
 		return text
 	}
 	if all {
-		return "all letters"
+		return "all dead letters"
 	}
-	return "the letters that match"
+	return "the matching dead letters"
 }
 
-// Class names the class that the buttons change; empty: they change letters of any class.
+// Class names the class that the buttons change; empty: any class.
 func (p *lettersPage) Class() string {
 	k := p.Form.Search.Kind
 	if _, counted := knownCount(p.Letters, &p.Form.Search); k == nil || !counted {
@@ -110,7 +110,7 @@ func (p *lettersPage) Class() string {
 	return cmp.Or(k.ErrorClass, k.Reason)
 }
 
-// knownCount returns how many letters match a search, if the counted letters tell it.
+// knownCount returns how many dead letters match a search, if the counts per class are enough to know.
 func knownCount(l *groupstats.Letters, s *search) (int, bool) {
 	if l == nil || l.Unknown || l.More || l.Again || s.ID+s.Key+s.Type+s.Header+s.Value != "" {
 		return 0, false
@@ -133,7 +133,7 @@ func knownCount(l *groupstats.Letters, s *search) (int, bool) {
 	return 0, false
 }
 
-// Fields returns the fields of a form that names the letters.
+// Fields returns the fields of a form that names the dead letters.
 func (p *lettersPage) Fields() url.Values {
 	v := p.Form.Search.values()
 	v.Set("topic", p.Topic)
@@ -143,12 +143,12 @@ func (p *lettersPage) Fields() url.Values {
 	return v
 }
 
-// Further reports whether a class is of letters for which there is no class of their own.
+// Further reports whether a class is of dead letters for which there is no class of their own.
 func (p *lettersPage) Further(c groupstats.Class) bool {
 	return c.Reason == groupstats.Further && c.Group == ""
 }
 
-// A shownLetter is a dead letter of which a visitor can order a change.
+// A shownDeadLetter is a dead letter that a visitor can change.
 type shownDeadLetter struct {
 	event  eventbus.Event      // as the pages show it
 	stored eventbus.DeadLetter // of the letter as it is stored, so that Redact moves no bound
@@ -167,7 +167,7 @@ func deadLetterOf(r groupstats.Redact, m *backend.Message) (l shownDeadLetter, o
 }
 
 // fingerprint returns a text that is another one if the pages show another letter, or this one otherwise. The
-// form of one letter has it, because a position can have another letter when the form comes back.
+// form of one dead letter has it, because a position can have another letter when the form comes back.
 func fingerprint(e *eventbus.Event) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []any{e.ID, e.Type, e.Key, sortHeaders(e.Headers), e.Payload}))
 	return hex.EncodeToString(sum[:])

@@ -28,7 +28,7 @@ func TestLettersPage(t *testing.T) {
 		of := v.page("letters?topic=orders.dlq&id=e-2")
 		require.Len(t, of.cells("Events"), 1, "a letter is found by the id of its event")
 		one := v.page(of.all("a")[linkIndex(of, "event?")].attrs["href"])
-		for _, want := range []string{"Why it failed Error no answer", "Id of the event e-2", "Attempts 5", "main.go:1 main.go:2", "Payload, 12 B", `{ "id": "e-2" }`} {
+		for _, want := range []string{"Why it failed Error no answer", "Event ID e-2", "Attempts 5", "main.go:1 main.go:2", "Payload, 12 B", `{ "id": "e-2" }`} {
 			require.Contains(t, one.text, want)
 		}
 		require.NotContains(t, one.text, "eventbus-dead-", "the headers of a letter are shown once")
@@ -46,13 +46,13 @@ func TestLettersAreNamed(t *testing.T) {
 		h.open("letters?topic=orders")
 		time.Sleep(5 * time.Second) // they are counted
 		for at, want := range map[string][2]string{
-			"letters?topic=orders.dlq":               {"", "Redrive all 300 letters…"},
-			"letters?topic=orders.dlq&group=billing": {"Only the letters with group billing (all letters )", "Redrive 300 letters…"},
-			"letters?topic=orders.dlq&id=x-7":        {"Only the letters with id x-7 (all letters )", "Redrive the letters that match…"},
-			"letters?topic=orders.dlq&value=hunter2": {"Only the letters with a value of a header (all letters )", "Redrive the letters that match…"},
-			"letters?topic=orders.dlq&since=2h+ago":  {"Only the letters since 2h ago (all letters )", "Redrive the letters that match…"},
-			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=":      {"Only the letters with topic orders, group billing, reason exhausted, error class timeout (all letters )", "Redrive 100 letters of timeout…"},
-			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=&id=x": {"Only the letters with topic orders, group billing, reason exhausted, error class timeout, id x (all letters )", "Redrive the letters that match…"},
+			"letters?topic=orders.dlq":               {"", "Redrive all 300 dead letters…"},
+			"letters?topic=orders.dlq&group=billing": {"Only the dead letters with group billing (all dead letters )", "Redrive 300 dead letters…"},
+			"letters?topic=orders.dlq&id=x-7":        {"Only the dead letters with id x-7 (all dead letters )", "Redrive the matching dead letters…"},
+			"letters?topic=orders.dlq&value=hunter2": {"Only the dead letters with a header value (all dead letters )", "Redrive the matching dead letters…"},
+			"letters?topic=orders.dlq&since=2h+ago":  {"Only the dead letters since 2h ago (all dead letters )", "Redrive the matching dead letters…"},
+			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=":      {"Only the dead letters with topic orders, group billing, reason exhausted, error class timeout (all dead letters )", "Redrive 100 dead letters of timeout…"},
+			"letters?topic=orders.dlq&kind=1&of=orders&group=billing&reason=exhausted&class=timeout&etype=&id=x": {"Only the dead letters with topic orders, group billing, reason exhausted, error class timeout, id x (all dead letters )", "Redrive the matching dead letters…"},
 		} {
 			p := h.open(at)
 			require.Equal(t, want[0], p.byID("chosen"), at)
@@ -75,7 +75,7 @@ func TestTotalOfManyLetters(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		ask := h.submit(h.open("letters?topic=orders.dlq"), "discard")
 		require.Equal(t, "about 6 000", ask.byID("found"))
-		require.Contains(t, ask.byID("ask"), "the count was made in the background")
+		require.Contains(t, ask.byID("ask"), "counted in the background")
 		require.Equal(t, "6 000 of about 6 000", h.submit(ask, "confirm").byID("done"))
 	})
 }
@@ -91,7 +91,7 @@ func TestEmptyTopicsOfLetters(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		p := v.page("")
 		require.Equal(t, "No dead letters in payments.dlq", p.byID("empty"))
-		rows := p.cells("Topics of dead letters")
+		rows := p.cells("Dead-letter topics")
 		require.Len(t, rows, 1)
 		require.Equal(t, "orders.dlq", rows[0]["Topic"])
 	})
@@ -158,11 +158,11 @@ func TestTheWayBackKeepsTheFilter(t *testing.T) {
 			for range 2 {
 				ask := h.submit(h.open(url), "discard")
 				require.Equal(t, want, ask.byID("found"), url)
-				url = ask.link("Back, without a change")
+				url = ask.link("Cancel")
 			}
 		}
 		one := h.submit(h.letter("orders.dlq", 2), "discard")
-		require.Equal(t, "1", h.submit(h.open(one.link("Back, without a change")), "discard").byID("found"))
+		require.Equal(t, "1", h.submit(h.open(one.link("Cancel")), "discard").byID("found"))
 	})
 }
 
@@ -195,7 +195,7 @@ func TestDiscardOne(t *testing.T) {
 		require.Equal(t, "1 dead letter discarded", p.byID("result"))
 		require.Equal(t, []string{"e-0", "e-1", "e-3"}, ids(t, m, "orders.dlq"))
 		again := h.submit(ask, "confirm")
-		require.Equal(t, "no dead letter matches any more", again.byID("result"))
+		require.Equal(t, "no dead letters match any more", again.byID("result"))
 	})
 }
 
@@ -292,7 +292,7 @@ func TestChangeLeavesLettersThatAreNotShown(t *testing.T) {
 					h := change(t, m, console.Options{Redact: redact})
 					ask := h.open("confirm?topic=orders.dlq&verb=" + verb)
 					require.Equal(t, "0", ask.byID("found"))
-					require.Equal(t, "no dead letter matches any more", h.submit(ask, "confirm").byID("result"))
+					require.Equal(t, "no dead letters match any more", h.submit(ask, "confirm").byID("result"))
 					require.Len(t, ids(t, m, "orders.dlq"), 4)
 				})
 			})
@@ -324,7 +324,7 @@ func TestRedactMovesNoBound(t *testing.T) {
 			e.Headers.Del(letter.Redriven)
 		}})
 		ask := h.open("confirm?topic=orders.dlq&verb=redrive")
-		require.Contains(t, ask.text, "1 letter of them stay")
+		require.Contains(t, ask.text, "Of these, 1 dead letter will stay")
 		ask = h.open("confirm?topic=orders.dlq&verb=discard")
 		why[letter.LastAttempt] = time.Now().Add(time.Second).Format(time.RFC3339Nano)
 		bury(t, m, "orders.dlq", "later", why)
@@ -351,7 +351,7 @@ func TestChangeRedactsLikeThePages(t *testing.T) {
 		}})
 		ask := h.open("confirm?verb=discard&topic=" + topic + "&header=secret&value=hunter2")
 		require.Equal(t, "0", ask.byID("found"), "a search cannot guess a hidden value")
-		require.Equal(t, "no dead letter matches any more", h.submit(ask, "confirm").byID("result"))
+		require.Equal(t, "no dead letters match any more", h.submit(ask, "confirm").byID("result"))
 
 		form := h.submit(h.letter(topic, 0), "edit")
 		_, fields := form.form("edit")

@@ -19,7 +19,7 @@ import (
 )
 
 // A draft is an event as the fields of a form show it. A field that the visitor does not change keeps
-// the bytes of the event, also if the form cannot show them, or shows them redacted.
+// the bytes of the event, even if the form cannot show them or shows them redacted.
 type draft struct {
 	Type, Key string
 	Headers   eventbus.Headers
@@ -48,7 +48,7 @@ func draftOf(e *eventbus.Event, of string) *draft {
 	case len(e.Payload) > maxText:
 		d.Why = "It is larger than " + formatSize(maxText) + "."
 	case !isText(e.Payload) || strings.ContainsFunc(string(e.Payload), func(r rune) bool { return r&0xfffe == 0xfffe }):
-		d.Why = "It is no text."
+		d.Why = "It is not text."
 	default:
 		d.Text, d.Payload = true, normalizeNewlines(string(e.Payload))
 	}
@@ -61,7 +61,7 @@ func normalizeNewlines(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 }
 
-// An editPage is the page with the form of one letter.
+// An editPage is the page with the form of one dead letter.
 type editPage struct {
 	Topic string
 	URL   string // of the letter
@@ -85,7 +85,7 @@ type headerRow struct {
 	Name, Value string
 }
 
-// editForm shows the form that edits one letter.
+// editForm shows the form that edits one dead letter.
 func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	form, err := parseForm(url.Values{"verb": {string(Edit)}, "topic": q["topic"], "from": q["from"], "at": q["at"]})
@@ -104,7 +104,7 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 		}
 		l, ok := deadLetterOf(c.redact, m)
 		if !ok {
-			return nil, formError("the event is no dead letter")
+			return nil, formError("the event is not a dead letter")
 		}
 		form.fingerprint = fingerprint(&l.event)
 		return &editPage{Topic: form.Topic, Form: form, Draft: draftOf(&l.event, l.stored.Topic)}, nil
@@ -120,7 +120,7 @@ func (c *console) editForm(w http.ResponseWriter, r *http.Request) {
 
 var errNotEditable = errors.New("the payload of this event cannot be edited")
 
-// editFunc returns the function that changes the event of a letter as the form of an order says.
+// editFunc returns the function that applies the edits of a form to the event of a dead letter.
 func (x *executor) editFunc(form *changeForm) func(*backend.Message, *deadletter.Letter) error {
 	return func(m *backend.Message, l *deadletter.Letter) error {
 		stored := l.Stored()
@@ -132,7 +132,7 @@ func (x *executor) editFunc(form *changeForm) func(*backend.Message, *deadletter
 		}
 		e := eventbus.EventOf(m)
 		if !bytes.Equal(m.Payload, before) && hasFormat(e.ContentType, "json") && !json.Valid(m.Payload) {
-			return fmt.Errorf("the edited payload is no valid JSON, which its content type %s promises", e.ContentType)
+			return fmt.Errorf("the edited payload is not valid JSON, although its content type is %s", e.ContentType)
 		}
 		_, err := eventbus.MessageOf("any", &e) // it checks the fields
 		return err
@@ -189,10 +189,10 @@ func (d *draft) applyHeaders(m *backend.Message, v url.Values) error {
 	edits := d.headerEdits(v)
 	for _, e := range edits {
 		if strings.HasPrefix(strings.ToLower(e.now.Name), letter.ReservedPrefix) || e.now.Name == typeHeader {
-			return fmt.Errorf("the name %q of a header is reserved", e.now.Name)
+			return fmt.Errorf("the header name %q is reserved", e.now.Name)
 		}
 		if n := countHeaders(m.Headers, e.was.Name); e.was.Name != "" && n != 1 {
-			return fmt.Errorf("the event has %d headers with the name %q, and an edit needs one", n, e.was.Name)
+			return fmt.Errorf("the event has %d headers named %q, and only a single one can be edited", n, e.was.Name)
 		}
 	}
 	for _, e := range edits {
@@ -205,7 +205,7 @@ func (d *draft) applyHeaders(m *backend.Message, v url.Values) error {
 			continue
 		}
 		if e.now.Name != e.was.Name && countHeaders(m.Headers, e.now.Name) > 0 {
-			return fmt.Errorf("two headers would have the name %q", e.now.Name)
+			return fmt.Errorf("there would be two headers named %q", e.now.Name)
 		}
 		m.Headers.Set(e.now.Name, e.now.Value)
 	}

@@ -57,7 +57,7 @@ func TestEditedJSONIsValid(t *testing.T) {
 		h := change(t, m, console.Options{})
 		form := func() page { return h.submit(h.letter("orders.dlq", 0), "edit") }
 		p := h.submit(form(), "edit", "payload", `{"total":3,}`)
-		require.Contains(t, p.text, "the edited payload is no valid JSON, which its content ty")
+		require.Contains(t, p.text, "the edited payload is not valid JSON, although its conten")
 		p = h.submit(form(), "edit", "payload", `{"total":3}`)
 		require.Equal(t, "1 dead letter redriven", p.byID("result"), p.text)
 		require.Equal(t, `{"total":3}`, string(last(t, m, "orders").Payload))
@@ -72,13 +72,13 @@ func TestEditRefusesToLoseAHeader(t *testing.T) {
 		edit    []string
 		why     string
 	}{
-		"renamed to another one": {[]eventbus.Header{{Name: "aa"}, {Name: "bb"}}, nil, []string{"name0", "bb"}, `two headers would have the name "bb"`},
-		"added twice":            {nil, nil, []string{"name0", "cc", "name1", "cc"}, `two headers would have the name "cc"`},
+		"renamed to another one": {[]eventbus.Header{{Name: "aa"}, {Name: "bb"}}, nil, []string{"name0", "bb"}, `there would be two headers named "bb"`},
+		"added twice":            {nil, nil, []string{"name0", "cc", "name1", "cc"}, `there would be two headers named "cc"`},
 		"stored twice": {
 			[]eventbus.Header{{Name: "aa", Value: "1"}, {Name: "aa", Value: "2"}},
 			nil,
 			[]string{"value1", "3"},
-			`the event has 2 headers with the name "aa"`,
+			`the event has 2 headers named "aa"`,
 		},
 		"of another name than it is stored": {
 			[]eventbus.Header{{Name: "aa", Value: "1"}},
@@ -89,13 +89,13 @@ func TestEditRefusesToLoseAHeader(t *testing.T) {
 				}
 			},
 			[]string{"value0", "3"},
-			`the event has 0 headers with the name "zz"`,
+			`the event has 0 headers named "zz"`,
 		},
 		"hidden": {
 			[]eventbus.Header{{Name: "aa", Value: "1"}},
 			func(_ string, e *eventbus.Event) { e.Headers.Del("aa") },
 			[]string{"name0", "aa", "value0", "3"},
-			`two headers would have the name "aa"`,
+			`there would be two headers named "aa"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestFormOfALetterThatIsAnotherNow(t *testing.T) {
 					p, id = h.submit(p, "discard"), "confirm"
 				}
 				now = "two"
-				require.Equal(t, "no dead letter matches any more", h.submit(p, id).byID("result"))
+				require.Equal(t, "no dead letters match any more", h.submit(p, id).byID("result"))
 				require.Len(t, ids(t, m, "orders.dlq"), 1)
 			})
 		})

@@ -23,7 +23,7 @@ type eventPage struct {
 	Payload     shownPayload
 	Formats     []formatLink
 	URL         string
-	From        backend.Start // a place before a dead letter
+	From        backend.Start // a start shortly before a dead letter
 	At          string        // its position
 	Fingerprint string        // of a dead letter, see seen
 	Trace       trace         // zero: the event has none

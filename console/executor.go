@@ -15,11 +15,12 @@ import (
 	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
-// The changes of a console are the part that writes. It has a goroutine for each job that runs.
+// An executor carries out the changes that visitors request. It is the only part of a console that
+// writes, and has a goroutine for each running job.
 type executor struct {
 	backend backend.Backend
 	redact  groupstats.Redact
-	cache   *resultCache // results of readings, which a change makes old
+	cache   *resultCache // cached reads, which a change invalidates
 	sampler *groupstats.Sampler
 	allow   func(*http.Request, Action) error
 	name    func(*http.Request) string
@@ -111,10 +112,10 @@ const resultWait = time.Second
 // has sent the form.
 func (x *executor) checkRequest(w http.ResponseWriter, r *http.Request) (code int, refusal string) {
 	if x.origin.Check(r) != nil {
-		return http.StatusForbidden, "another site has sent this form"
+		return http.StatusForbidden, "this form was sent by another site"
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != formType {
-		return http.StatusUnsupportedMediaType, "the console takes forms only"
+		return http.StatusUnsupportedMediaType, "the console accepts only forms"
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
@@ -124,12 +125,12 @@ func (x *executor) checkRequest(w http.ResponseWriter, r *http.Request) (code in
 		return http.StatusBadRequest, "the form cannot be read"
 	}
 	if !x.tokens.valid(r, r.PostForm.Get("token")) {
-		return http.StatusForbidden, "the form is too old, or of another browser: go back, reload the page, and try again"
+		return http.StatusForbidden, "the form is too old or belongs to another browser: go back, reload the page, and try again"
 	}
 	return 0, ""
 }
 
-// begin begins the change of an order, and returns its job.
+// begin starts the change of a form, and returns its job.
 func (x *executor) begin(r *http.Request, form *changeForm) (*job, error) {
 	who := x.visitor(r)
 	if form.Verb == Stop {
@@ -184,7 +185,7 @@ func (x *executor) logEnd(ctx context.Context, j *job) {
 	x.logAction(ctx, slog.LevelInfo, "console: end", j.Who, &j.Action, append(more, slog.String("result", s.Result))...)
 }
 
-// change does the change of an order.
+// change carries out the change of a form.
 func (x *executor) change(ctx context.Context, j *job, form *changeForm) (string, error) {
 	switch {
 	case form.Verb == Bury:
@@ -197,7 +198,7 @@ func (x *executor) change(ctx context.Context, j *job, form *changeForm) (string
 	return x.changeLetters(ctx, j, form)
 }
 
-// resolveStop sets the Action of an order that stops a job: the job's Action with the Verb Stop.
+// resolveStop sets the Action of a form that stops a job: the job's Action with the Verb Stop.
 func (x *executor) resolveStop(form *changeForm) error {
 	if form.Verb != Stop {
 		return nil

@@ -16,15 +16,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// An order is an Action with the details of its form.
+// A changeForm is an Action with the details of its form.
 type changeForm struct {
 	Action
 	search      search
-	from        backend.Start // where the letters begin
+	from        backend.Start // where the dead letters begin
 	fingerprint string        // of the letter at Place, see seen; empty: not known
-	before      time.Time     // letters whose last attempt is before; zero: all
-	rate        float64       // letters per second; 0: no bound
-	found       string        // how many letters the page before has counted
+	before      time.Time     // dead letters whose last attempt is before; zero: all
+	rate        float64       // dead letters per second; 0: no bound
+	found       string        // how many dead letters the page before has counted
 	start       backend.Start // of Reset
 	to          string        // start as text; see To
 	pause       backend.Pause
@@ -34,14 +34,14 @@ type changeForm struct {
 	job         string // of Stop
 }
 
-// errForm is the class of errors of a form that a visitor can mend.
+// errForm is the class of mistakes in a form that the visitor can correct.
 var errForm = errors.New("this cannot be done")
 
 func formError(format string, a ...any) error {
 	return fmt.Errorf("%w: %w", errForm, fmt.Errorf(format, a...))
 }
 
-// parseForm returns the order in a form, or in the query of a page that asks before.
+// parseForm parses a submitted form, or the query of a confirmation page.
 func parseForm(v url.Values) (*changeForm, error) {
 	form := &changeForm{Action: Action{Verb: Verb(v.Get("verb")), Topic: v.Get("topic")}}
 	if form.Verb == Stop {
@@ -80,7 +80,7 @@ func (form *changeForm) parseGroup(v url.Values) (err error) {
 	case Reset:
 		form.to = strings.TrimSpace(v.Get("to"))
 		if form.start, err = operator.Start(form.to); err != nil {
-			return formError("the place %w", err)
+			return formError("the start %w", err)
 		}
 		if at, ok := form.start.At(); ok {
 			form.to = at.Format(time.RFC3339Nano) // a duration would mean another time when the visitor agrees
@@ -95,50 +95,50 @@ func (form *changeForm) parseGroup(v url.Values) (err error) {
 func (form *changeForm) parseDeadLetters(v url.Values) error {
 	var ok bool
 	if form.from, ok = parseStart(v.Get("from")); !ok {
-		return formError("%q is no place", shorten(v.Get("from")))
+		return formError("%q is not a position", shorten(v.Get("from")))
 	}
 	if form.Place = v.Get("at"); form.Place == "" {
 		form.search = searchOf(v)
 		form.Filter = filterOf(&form.search)
 		if text := strings.TrimSpace(v.Get("since")); text != "" {
 			if form.from, ok = parseSince(text); !ok {
-				return formError("%q is no time", shorten(text))
+				return formError("%q is not a time", shorten(text))
 			}
 		}
 	}
 	if form.fingerprint = v.Get("seen"); len(form.fingerprint) > 2*sha256.Size {
-		return formError("the letter is named by too long a text")
+		return formError("the fingerprint of the dead letter is too long")
 	}
 	if form.Verb == Edit {
 		if form.Place == "" {
-			return formError("only one letter can be edited at a time")
+			return formError("only one dead letter can be edited at a time")
 		}
 		form.edited = v
 	}
 	if text := v.Get("before"); text != "" {
 		var err error
 		if form.before, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return formError("%q is no time", shorten(text))
+			return formError("%q is not a time", shorten(text))
 		}
 	}
 	if text := strings.TrimSpace(v.Get("rate")); text != "" {
 		var err error
 		if form.rate, err = strconv.ParseFloat(text, 64); err != nil || !(form.rate > 0) || form.rate > maxRate {
-			return formError("the rate %q is no number of events a second, more than 0", shorten(text))
+			return formError("the rate %q is not a number of events per second above 0", shorten(text))
 		}
 	}
 	if form.found = v.Get("found"); len(form.found) > maxFoundText {
-		return formError("the number of letters is too long")
+		return formError("the number of dead letters is too long")
 	}
 	return nil
 }
 
 const (
-	maxRate      = 1e6 // letters per second
+	maxRate      = 1e6 // dead letters per second
 	maxFoundText = 32  // bytes of a number with its words
 )
 
-// To returns where a group begins again, for people.
+// To describes where a group starts again.
 func (form *changeForm) To() string {
 	if position, ok := form.start.After(); ok {
 		return "after the position " + position
@@ -146,7 +146,7 @@ func (form *changeForm) To() string {
 	return "at " + form.to
 }
 
-// Values returns the order as the fields of a form, without the token.
+// Values returns the fields of the form, without the token.
 func (form *changeForm) Values() url.Values {
 	v := form.search.values()
 	v.Set("verb", string(form.Verb))
@@ -169,8 +169,8 @@ func (form *changeForm) Values() url.Values {
 	return v
 }
 
-// pageURL returns the URL of the page on which the order was given. It shows the same letters, so that the
-// next order from there is about them too.
+// pageURL returns the URL of the page that had the form. It shows the same dead letters, so that a
+// further change from there applies to them too.
 func (form *changeForm) pageURL() string {
 	switch {
 	case form.Verb.onGroup():
@@ -188,8 +188,8 @@ func (form *changeForm) pageURL() string {
 	return "letters?" + v.Encode()
 }
 
-// backURL returns the URL of the page with the form that has the fields v, also if they are no order;
-// empty: it is not known.
+// backURL returns the URL of the page whose form has the fields v, even if they are not a valid form;
+// empty: unknown.
 func backURL(v url.Values) string {
 	form := changeForm{Action: Action{Verb: Verb(v.Get("verb")), Topic: v.Get("topic"), Group: v.Get("name")}}
 	switch {
@@ -207,8 +207,8 @@ func backURL(v url.Values) string {
 	return form.pageURL()
 }
 
-// matches returns the letter that m stores, if the order changes it. The page that asks counts the
-// letters by takes, and the change chooses them by it.
+// matches returns the dead letter that m stores, if the form selects it. The confirmation page counts
+// dead letters with matches, and the change selects them with it.
 func (form *changeForm) matches(r groupstats.Redact, m *backend.Message) (l shownDeadLetter, ok bool) {
 	if form.Place != "" && form.Place != m.Position {
 		return l, false
@@ -226,12 +226,12 @@ func (form *changeForm) matches(r groupstats.Redact, m *backend.Message) (l show
 // parseBury reads the details of a Bury.
 func (form *changeForm) parseBury(v url.Values) error {
 	if form.Place = v.Get("at"); form.Place == "" || len(form.Place) > maxPosition {
-		return formError("%q is no position of an event", shorten(form.Place))
+		return formError("%q is not the position of an event", shorten(form.Place))
 	}
 	if text := v.Get("partition"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n >= partition.Most {
-			return formError("%q is no partition", shorten(text))
+			return formError("%q is not a partition", shorten(text))
 		}
 		form.Partition = strconv.Itoa(n)
 	}
@@ -255,9 +255,9 @@ const maxPosition = 256 // bytes of a position
 func (form *changeForm) checkPartitions(n int) error {
 	switch _, after := form.start.After(); {
 	case form.Verb == DeleteGroup:
-		return formError("%s has %d partitions, whose owners rest on the group: stop its members, and delete it with eventbus groups delete", form.Topic, n)
+		return formError("%s has %d partitions, whose ownership depends on the group: stop its members, and delete it with eventbus groups delete", form.Topic, n)
 	case form.Verb == Reset && after:
-		return formError("%s has %d partitions, and each has positions of its own: give a time", form.Topic, n)
+		return formError("%s has %d partitions, each with its own positions: give a time", form.Topic, n)
 	}
 	return nil
 }

@@ -99,14 +99,14 @@ func formatDeadLetters(l *groupstats.Letters) string {
 func explainReason(word string) string {
 	return map[string]string{
 		eventbus.ReasonPermanent:  "its handler said that another attempt would not help",
-		eventbus.ReasonExhausted:  "every attempt has failed",
-		eventbus.ReasonKeyFailed:  "an earlier event of its key has failed, and the group keeps the order of failures",
+		eventbus.ReasonExhausted:  "every attempt failed",
+		eventbus.ReasonKeyFailed:  "an earlier event of its key failed, and the group keeps failed events in order",
 		eventbus.ReasonUnreadable: "the stored event cannot be decoded",
-		eventbus.ReasonNoVerdict:  "it was delivered very often, and no run has ended: its handler may end the process",
+		eventbus.ReasonNoVerdict:  "it was delivered very often, but no run ended: its handler may crash the process",
 		eventbus.ReasonExpired:    "it was too old when it was delivered",
-		eventbus.ReasonTooLarge:   "it is larger than the group takes",
-		eventbus.ReasonOnReceive:  "its run failed, and it was acknowledged before",
-		eventbus.ReasonOperator:   "an operator took it away from the group",
+		eventbus.ReasonTooLarge:   "it is larger than the group accepts",
+		eventbus.ReasonOnReceive:  "its run failed after it had been acknowledged",
+		eventbus.ReasonOperator:   "an operator removed it from the group",
 	}[word]
 }
 

@@ -65,9 +65,9 @@ func (p *groupPage) Fields() url.Values {
 	return url.Values{"topic": {p.Group.Topic}, "name": {p.Group.Name}}
 }
 
-// pausedNow asks the backend whether a group is paused, because the figures may be some seconds old and a
+// pausedNow asks the backend whether a group is paused, because the sampled state may be some seconds old and a
 // visitor may have paused it since then. known is false if the group has partitions, which may differ, or
-// the backend does not tell.
+// the backend cannot say.
 func (r *reader) pausedNow(ctx context.Context, t *groupstats.Topic, group string) (paused, known bool) {
 	pauser, ok := backend.As[backend.Pauser](r.backend)
 	if !ok || len(t.Partitions) > 0 {
@@ -130,14 +130,15 @@ func (c *console) ownersOf(r *http.Request, t *groupstats.Topic, group string) *
 func memberStateText(m *partition.Member) string {
 	switch {
 	case m.Lives:
-		return "lives"
+		return "alive"
 	case m.Silent():
 		return "silent"
 	}
 	return "not known yet"
 }
 
-// partitionMembersOf reads the notes of the members once. Earlier requests show which members live.
+// partitionMembersOf reads the heartbeats of the members once. Comparing them with those of earlier
+// requests shows which members are alive.
 func (r *reader) partitionMembersOf(ctx context.Context, topic string) (partitionMembers, error) {
 	return readShared(ctx, r, "owners\x00"+topic, func(ctx context.Context) (n partitionMembers, err error) {
 		ctx, cancel := context.WithTimeout(ctx, r.timeout)
@@ -153,19 +154,20 @@ func (r *reader) partitionMembersOf(ctx context.Context, topic string) (partitio
 	})
 }
 
-// groupRetries are the events of a group that wait for another attempt, as far as lifecycle records tell.
+// groupRetries are the events of a group that are waiting for another attempt, as far as the lifecycle
+// records show.
 type groupRetries struct {
 	Topic   string
 	Rows    []shownRecord    // the next attempt first
 	More    int              // waiting events that are not shown
-	Delayed groupstats.Count // events that wait, as the backend tells
+	Delayed groupstats.Count // waiting events, according to the backend
 	Known   bool             // the topic has lifecycle records
 	Named   bool             // members name events that fail
 	Read    int              // the records among which the page has looked
 	Failure *failure
 }
 
-// retriesOf returns the retries of a group. It reads only if the figures know of records.
+// retriesOf returns the retries of a group. It reads nothing if the topic has no lifecycle records.
 func (c *console) retriesOf(r *http.Request, s *groupstats.Snapshot, g *groupstats.Group) *groupRetries {
 	w := &groupRetries{Topic: g.Topic, Delayed: g.Delayed}
 	if w.Known = s.Topic(lifecycle.Topic(g.Topic)) != nil; !w.Known {
@@ -188,7 +190,7 @@ func (c *console) retriesOf(r *http.Request, s *groupstats.Snapshot, g *groupsta
 type groupMembers struct {
 	Rows     []memberRow
 	More     int // members that are not shown
-	LeftOut  int // subscriptions that are not in the notes of their processes
+	LeftOut  int // subscriptions that the heartbeats of their processes leave out
 	Failing  failingEvents
 	Differ   []presence.Setting // settings in which the members differ
 	Settings []presence.Setting // settings in which they agree
@@ -241,7 +243,7 @@ func (f *failingEvents) add(p *presence.Process, s *presence.Subscription, topic
 	}
 }
 
-// bury notes which events were made dead letters by jobs.
+// bury marks the events that jobs have made dead letters.
 func (f *failingEvents) bury(js *jobRegistry) {
 	for i := range f.Rows {
 		e := &f.Rows[i]

@@ -23,7 +23,7 @@ func TestGroupPage(t *testing.T) {
 		require.Len(t, v.page(v.page("").link("g")).cells("Partitions"), 3)
 		code, body := v.answer("group?topic=orders&name=nobody")
 		require.Equal(t, http.StatusNotFound, code)
-		require.Contains(t, body, "There is no such group")
+		require.Contains(t, body, "There was no such group")
 	})
 }
 
@@ -49,14 +49,14 @@ func TestOwners(t *testing.T) {
 			return all
 		}
 		require.Equal(t, []string{"not known yet 2", "not known yet 2"}, states())
-		require.Equal(t, []string{"lives 2", "lives 2"}, states())
+		require.Equal(t, []string{"alive 2", "alive 2"}, states())
 		rows := v.page("group?topic=parts&name=g").cells("Members and their partitions")
 		require.NotEmpty(t, rows[0]["Member"])
 		owned := strings.Split(rows[0]["Partitions"]+","+rows[1]["Partitions"], ",")
 		require.NotEmpty(t, owned)
 		end(t, two)
 		time.Sleep(10 * time.Second)
-		require.Equal(t, []string{"lives 4"}, states())
+		require.Equal(t, []string{"alive 4"}, states())
 		require.NoError(t, m.Publish(t.Context(), []*backend.Message{{Topic: "parts.partitions.members", Payload: []byte(`{"member":"x","name":"frozen@host","group":"g","owned":"9,11-13"}`)}}))
 		time.Sleep(time.Second)
 		require.Contains(t, states(), "not known yet 4")

@@ -46,7 +46,7 @@ func (x *executor) changeGroup(ctx context.Context, j *job, form *changeForm) (s
 	return text, nil
 }
 
-// topicsOf returns the topics of the broker in which the group of an order is: the topic itself, or
+// topicsOf returns the topics of the broker in which the group of a form is: the topic itself, or
 // its partitions.
 func (x *executor) topicsOf(ctx context.Context, form *changeForm) (topics []string, err error) {
 	if err := x.refusePartition(ctx, form.Topic); err != nil {
@@ -79,7 +79,7 @@ func (x *executor) topicsOf(ctx context.Context, form *changeForm) (topics []str
 		}
 	}
 	if len(topics) == 0 {
-		return nil, fmt.Errorf("no partition of %s has the group %q", form.Topic, form.Group)
+		return nil, fmt.Errorf("no partition of %s has a group %q", form.Topic, form.Group)
 	}
 	return topics, nil
 }
@@ -93,7 +93,7 @@ func (x *executor) refusePartition(ctx context.Context, topic string) error {
 	}
 	n, err := operator.Partitions(ctx, x.backend, whole)
 	if err == nil && n > 0 {
-		err = formError("%s is a part of %s, which has %d partitions: change the group there", topic, whole, n)
+		err = formError("%s belongs to %s, which has %d partitions: change the group there", topic, whole, n)
 	}
 	return err
 }
@@ -130,9 +130,9 @@ func groupResultText(form *changeForm) string {
 		}
 		return text + " is paused until " + formatTime(form.pause.Until)
 	case Resume:
-		return text + " goes on"
+		return text + " is resumed"
 	case Reset:
-		return text + " begins again " + form.To()
+		return text + " starts again " + form.To()
 	}
 	return text + " is deleted"
 }
@@ -165,7 +165,7 @@ func (x *executor) checkUnread(ctx context.Context, topic string) error {
 		return err
 	}
 	if isInternalTopic(topic) {
-		return formError("%s is a topic of the bus", topic)
+		return formError("%s is an internal topic of the bus", topic)
 	}
 	n, err := operator.Partitions(ctx, x.backend, topic)
 	if err != nil {
@@ -186,10 +186,10 @@ func (x *executor) checkUnread(ctx context.Context, topic string) error {
 		return formError("%s read %s: delete them first", plural(len(groups), "group"), topic)
 	}
 	if strings.HasSuffix(topic, groupstats.LettersSuffix) {
-		return formError("%s is a topic of dead letters: discard them", topic)
+		return formError("%s is a dead-letter topic: discard its dead letters instead", topic)
 	}
 	if t := x.sampler.Look(ctx).Topic(topic); t != nil && t.Letters != nil && (t.Letters.N > 0 || t.Letters.More) {
-		return formError("%s has dead letters: discard them", topic)
+		return formError("%s has dead letters: discard them first", topic)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (p *confirmPage) setUnread(ctx context.Context, c *console) error {
 	return err
 }
 
-// An unread tells of a topic that no group reads.
+// An unreadTopic describes a topic that no group reads.
 type unreadTopic struct {
 	events *eventCount
 	last   *eventRow // nil: not known

@@ -52,23 +52,23 @@ func TestBuryAFailingEvent(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		h := change(t, m, console.Options{})
 		at := "group?topic=orders&name=billing"
-		row := h.open(at).cells("Events that fail")[0]
+		row := h.open(at).cells("Failing events")[0]
 		require.Equal(t, "e-2", row["Event"])
 		require.Equal(t, "the tax rate is missing", row["Error"])
 		event := h.open(h.open(at).link("e-2"))
 		require.Contains(t, event.text, "Event of orders")
-		require.Regexp(t, "billing has failed 1 times \\(the tax rate is missing\\), and tries again at 2000-01-01 00:0.*: make it a dead letter…", event.text)
+		require.Regexp(t, "billing has failed 1 times \\(the tax rate is missing\\), with the next attempt at 2000-01-01 00:0.*: move to dead letters…", event.text)
 
-		ask := h.open(h.open(at).link("Make it a dead letter…"))
-		require.Equal(t, ask.text, h.open(event.link("make it a dead letter…")).text, "both links ask the same")
-		require.Contains(t, ask.byID("event"), "Id e-2 Type type2 Key key2")
-		require.Contains(t, ask.byID("ask"), "The group billing does not get the event again: a dead letter of it goes to failed")
+		ask := h.open(h.open(at).link("Move to dead letters…"))
+		require.Equal(t, ask.text, h.open(event.link("move to dead letters…")).text, "both links ask the same")
+		require.Contains(t, ask.byID("event"), "ID e-2 Type type2 Key key2")
+		require.Contains(t, ask.byID("ask"), "Group billing will not get the event again. A dead letter is stored in failed")
 		stats, err := m.Stats(t.Context(), "orders", "billing")
 		require.NoError(t, err)
 		require.EqualValues(t, 1, stats.Unacked, "nothing is changed yet")
 
 		p := h.submit(ask, "confirm", "why", "INC-7")
-		require.Equal(t, "the event is a dead letter in failed, and group billing does not get it again; later events of its key go on in about ten seconds", p.byID("result"))
+		require.Equal(t, "the event is now a dead letter in failed, and group billing will not get it again; later events of its key continue in about ten seconds", p.byID("result"))
 		l := letterIn(t, m, "failed")
 		require.Equal(t, 1, l.Attempts)
 		require.Contains(t, h.open(p.link("Dead letters of billing")).text, "the tax rate is missing; taken away")
@@ -79,14 +79,14 @@ func TestBuryAFailingEvent(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, stats.Unacked)
 
-		require.Equal(t, "The group does not get it again.", h.open(at).cells("Events that fail")[0]["Change"], "the member has not noticed yet")
+		require.Equal(t, "The group will not get it again.", h.open(at).cells("Failing events")[0]["Change"], "the member has not noticed yet")
 		p = h.submit(ask, "confirm") // another visitor has the page still
-		require.Regexp(t, "nothing is changed, because the group has settled|no longer exists|gone", p.text)
+		require.Regexp(t, "nothing has changed, because the group has settled|no longer exists|gone", p.text)
 		letterIn(t, m, "failed")
 	})
 }
 
-// An event of a partition is named by its partition, and has the rules of the whole topic.
+// An event of a partition is name the event by its partition, and has the rules of the whole topic.
 func TestBuryInAPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		require.NoError(t, partition.Agree(t.Context(), m, "parts", 3))
@@ -103,19 +103,19 @@ func TestBuryInAPartition(t *testing.T) {
 		}})
 		h.open("")
 		time.Sleep(20 * time.Second)
-		ask := h.open(h.open("event?topic=" + inner + "&at=" + place).link("make it a dead letter…"))
+		ask := h.open(h.open("event?topic=" + inner + "&at=" + place).link("move to dead letters…"))
 		require.Contains(t, ask.byID("event"), place+" in "+inner)
 		p := h.submit(ask, "confirm")
-		require.Contains(t, p.byID("result"), "the event is a dead letter in parts.dlq")
+		require.Contains(t, p.byID("result"), "the event is now a dead letter in parts.dlq")
 		require.Equal(t, inner, letterIn(t, m, "parts.dlq").Topic, "a redrive goes to the partition")
 		require.Equal(t, console.Action{Verb: console.Bury, Topic: "parts", Group: "g", Place: place, Partition: "1"}, asked[len(asked)-1])
 		for url, want := range map[string]string{
-			"confirm?verb=bury&topic=parts&name=g&at=" + place:                                                  "named by its partition",
-			"confirm?verb=bury&topic=parts&name=g&partition=3&at=" + place:                                      "named by its partition",
-			"confirm?verb=bury&topic=parts&name=g&partition=-1&at=" + place:                                     "is no partition",
+			"confirm?verb=bury&topic=parts&name=g&at=" + place:                                                  "name the event by its partition",
+			"confirm?verb=bury&topic=parts&name=g&partition=3&at=" + place:                                      "name the event by its partition",
+			"confirm?verb=bury&topic=parts&name=g&partition=-1&at=" + place:                                     "is not a partition",
 			"confirm?verb=bury&topic=" + inner + "&name=g&at=" + place:                                          "change the group there",
 			"confirm?verb=bury&topic=parts&name=other&partition=1&at=" + place:                                  "has no group",
-			"confirm?verb=bury&topic=parts&name=g&partition=1":                                                  "no position",
+			"confirm?verb=bury&topic=parts&name=g&partition=1":                                                  "not the position",
 			"confirm?verb=bury&topic=parts&name=g&partition=1&at=zzzz":                                          "message at zzzz",
 			"confirm?verb=bury&topic=parts.dlq&name=g&at=" + place:                                              "has no group",
 			"confirm?verb=bury&topic=parts&name=g&partition=1&why=" + strings.Repeat("x", 300) + "&at=" + place: "the reason is longer",
@@ -135,21 +135,21 @@ func TestBuryIsNotOffered(t *testing.T) {
 		numbered(t, m, "orders", 5)
 		time.Sleep(20 * time.Second)
 		at := "group?topic=orders&name=billing"
-		require.Empty(t, visit(t, m, console.Options{}).page(at).link("Make it a dead letter…"), "the pages only read")
+		require.Empty(t, visit(t, m, console.Options{}).page(at).link("Move to dead letters…"), "the pages only read")
 		h := change(t, m, console.Options{Allow: func(_ *http.Request, a console.Action) error {
 			if a.Verb == console.Bury {
 				return errors.New("no")
 			}
 			return nil
 		}})
-		require.Empty(t, h.open(at).link("Make it a dead letter…"))
-		require.Empty(t, h.open(h.open(at).link("e-2")).link("make it a dead letter…"))
+		require.Empty(t, h.open(at).link("Move to dead letters…"))
+		require.Empty(t, h.open(h.open(at).link("e-2")).link("move to dead letters…"))
 		h = change(t, m, console.Options{Redact: func(_ string, e *eventbus.Event) { e.ID, e.Key, e.Payload = "hidden", "", nil }})
 		require.Empty(t, h.open(at).link("e-2"))
-		ask := h.open(h.open(at).link("Make it a dead letter…"))
-		require.Contains(t, ask.byID("event"), "Id hidden")
+		ask := h.open(h.open(at).link("Move to dead letters…"))
+		require.Contains(t, ask.byID("event"), "ID hidden")
 		require.NotContains(t, ask.text, "e-2")
-		require.Contains(t, h.submit(ask, "confirm").byID("result"), "the event is a dead letter in orders.dlq")
+		require.Contains(t, h.submit(ask, "confirm").byID("result"), "the event is now a dead letter in orders.dlq")
 	})
 }
 
@@ -181,7 +181,7 @@ func TestDeleteATopic(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, topics, "audit", "nothing is changed yet")
 		require.Equal(t, "3", ask.byID("comes"))
-		require.Contains(t, ask.byID("last"), "The last event is of 2000-01-01 00:00:00.000 UTC.")
+		require.Contains(t, ask.byID("last"), "The last event is from 2000-01-01 00:00:00.000 UTC.")
 		attach(t, m, "audit", "late")
 		require.Contains(t, h.submit(ask, "confirm").text, "1 group read audit: delete them first")
 		require.NoError(t, m.DeleteGroup(t.Context(), "audit", "late"))
@@ -231,7 +231,7 @@ func TestChangeAGroup(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, int64(2), stats.InFlight, "nothing is changed yet")
 		p = h.submit(ask, "confirm")
-		require.Equal(t, "group billing of orders begins again at latest, and has 0 unsettled events", p.byID("result"))
+		require.Equal(t, "group billing of orders starts again at latest, and has 0 unsettled events", p.byID("result"))
 
 		ask = h.submit(h.open(at), "delete-group")
 		groups, err := m.Groups(t.Context(), "orders")
@@ -278,9 +278,9 @@ func TestChangeAGroupWithPartitions(t *testing.T) {
 		require.Contains(t, ask.byID("ask"), "6 unsettled events in 3 partitions")
 		require.Contains(t, h.submit(ask, "confirm").byID("result"), "has 0 unsettled events")
 		for url, want := range map[string]string{
-			"confirm?verb=reset&topic=parts&name=g&to=7":     "each has positions of its own",
-			"confirm?verb=delete-group&topic=parts&name=g":   "whose owners rest on the group",
-			"confirm?verb=reset&topic=orders&name=nobody":    "the place is empty",
+			"confirm?verb=reset&topic=parts&name=g&to=7":     "each with its own positions",
+			"confirm?verb=delete-group&topic=parts&name=g":   "whose ownership depends on the group",
+			"confirm?verb=reset&topic=orders&name=nobody":    "the start is empty",
 			"confirm?verb=reset&topic=orders&name=x&to=late": "did you mean",
 		} {
 			code, body := h.answer(url)

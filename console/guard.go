@@ -34,13 +34,13 @@ func guard(hosts []string, routes, forms map[string]http.HandlerFunc, notFound h
 		form, changes := forms[path]
 		switch {
 		case len(allowed) > 0 && !slices.Contains(allowed, hostName(r.Host)):
-			http.Error(w, "this host is not a name of the console", http.StatusMisdirectedRequest)
+			http.Error(w, "the console does not serve this host name", http.StatusMisdirectedRequest)
 		case changes && r.Method != http.MethodPost:
 			w.Header().Set("Allow", "POST")
-			http.Error(w, "this address takes forms only", http.StatusMethodNotAllowed)
+			http.Error(w, "this address accepts only forms", http.StatusMethodNotAllowed)
 		case !changes && r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "this address only reads", http.StatusMethodNotAllowed)
+			http.Error(w, "this address is read-only", http.StatusMethodNotAllowed)
 		case len(r.URL.RawQuery) > maxQuery:
 			http.Error(w, "the query is too long", http.StatusRequestURITooLong)
 		case changes:

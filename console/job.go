@@ -15,13 +15,13 @@ import (
 )
 
 // A job is one change that was begun. Its goroutine ends when the change is done, when somebody stops
-// it, when the backend fails for good or for too long, and after jobTime at the latest.
+// it, when the backend fails for good or for too long, and after jobTimeout at the latest.
 type job struct {
 	ID     string
 	Who    string
 	Action Action
-	Found  string  // how many letters the visitor was shown before; empty: not counted
-	Rate   float64 // letters per second; 0: no bound
+	Found  string  // how many dead letters the visitor was shown before; empty: not counted
+	Rate   float64 // dead letters per second; 0: no bound
 	Began  time.Time
 	source string // of a Bury: the topic of the broker that has the event
 
@@ -35,10 +35,10 @@ type job struct {
 
 // The state of a job is the part of it that changes.
 type jobState struct {
-	Done    int           // letters, or groups of partitions
+	Done    int           // dead letters, or groups of partitions
 	Groups  []destination // that have failed, and get redriven events
 	Letters string        // the topic of the dead letter that a Bury has stored
-	Left    string        // letters that stay, and why; empty: none
+	Left    string        // dead letters that stay, and why; empty: none
 	Waits   error         // the broker is away, and the job waits for it; nil: it is not
 	Result  string        // empty: the job runs, or has failed
 	Err     error         // why it has failed
@@ -50,17 +50,17 @@ const (
 	unavailableTime = time.Minute // how long a job waits for a broker
 )
 
-// Many reports whether the job changes any number of letters.
+// Many reports whether the job changes any number of dead letters.
 func (j *job) Many() bool { return j.Action.Verb.onLetters() && j.Action.Place == "" }
 
-// State returns the present state.
+// State returns a copy of the current state.
 func (j *job) State() jobState {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.jobState
 }
 
-// Pace returns the letters per second so far.
+// Pace returns the dead letters per second so far.
 func (s jobState) Pace(j *job, now time.Time) string {
 	end := now
 	if !s.Ended.IsZero() {
@@ -86,7 +86,7 @@ func (s jobState) Word() string {
 	return "running"
 }
 
-// progress sets how many were changed, and which letters stay.
+// progress sets how many were changed, and which dead letters stay.
 func (j *job) progress(done int, left string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -101,7 +101,7 @@ type destination struct{ Topic, Group string }
 
 const maxDestinations = 10
 
-// addDestination notes that the job changes letters of a group.
+// addDestination records that the job changes dead letters of a group.
 func (j *job) addDestination(topic, group string) {
 	if of, _, ok := partition.Cut(topic); ok {
 		topic = of
@@ -114,7 +114,7 @@ func (j *job) addDestination(topic, group string) {
 	}
 }
 
-// setDeadLetterTopic notes the topic of the dead letter that the job has stored.
+// setDeadLetterTopic records where the job has stored its dead letter.
 func (j *job) setDeadLetterTopic(letters string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -126,14 +126,14 @@ type stoppedError struct{ by string }
 
 func (s stoppedError) Error() string { return "stopped by " + s.by }
 
-var errTooLong = fmt.Errorf("the job has run for %v, and ends", jobTimeout)
+var errTooLong = fmt.Errorf("the job was stopped after %v", jobTimeout)
 
 // run calls f, and ends the job with its result. A panic becomes an error.
 func (j *job) run(ctx context.Context, f func(context.Context) (string, error)) {
 	result, err := func() (result string, err error) {
 		defer func() {
 			if v := recover(); v != nil {
-				err = fmt.Errorf("the change has panicked: %v", v)
+				err = fmt.Errorf("the change panicked: %v", v)
 			}
 		}()
 		return f(ctx)
@@ -175,8 +175,8 @@ func isUnavailable(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Jobs are the changes that run, and for a while the ones that have ended. They live in this process: a
-// restart forgets them, and the letters that they have not reached stay.
+// A jobRegistry has the running changes and, for a while, those that have ended. It is in memory: a
+// restart forgets them, and the dead letters that they have not reached stay.
 type jobRegistry struct {
 	mu  sync.Mutex
 	all []*job // the oldest first
@@ -189,19 +189,19 @@ const (
 )
 
 // errBusy is the class of errors of a change that may begin later.
-var errBusy = errors.New("nothing was begun")
+var errBusy = errors.New("nothing was started")
 
-// checkBusy returns an error if a job changes any number of letters of a topic. The caller holds js.mu.
+// checkBusy returns an error if a job is changing many dead letters of a topic. The caller holds js.mu.
 func (js *jobRegistry) checkBusy(topic string) error {
 	for _, other := range js.all {
 		if other.State().Ended.IsZero() && other.Many() && other.Action.Topic == topic {
-			return fmt.Errorf("%w: a job of %s changes the letters of %s already", errBusy, shorten(other.Who), topic)
+			return fmt.Errorf("%w: a job of %s is already changing the dead letters of %s", errBusy, shorten(other.Who), topic)
 		}
 	}
 	return nil
 }
 
-// add adds a job, unless too many run, or another one changes the letters of the same topic.
+// add adds a job, unless too many are running or another one is changing the dead letters of the topic.
 func (js *jobRegistry) add(j *job) error {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -216,7 +216,7 @@ func (js *jobRegistry) add(j *job) error {
 		}
 	}
 	if running >= maxRunning {
-		return fmt.Errorf("%w: %d changes run already", errBusy, running)
+		return fmt.Errorf("%w: %d changes are already running", errBusy, running)
 	}
 	js.all = append(js.all, j)
 	return nil
@@ -235,7 +235,7 @@ func (js *jobRegistry) prune(now time.Time) {
 	})
 }
 
-// checkFree returns an error if a change of many letters of a topic could not begin now.
+// checkFree returns an error if a change of many dead letters of a topic could not start now.
 func (js *jobRegistry) checkFree(topic string) error {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -287,7 +287,7 @@ type jobPage struct {
 func (c *console) job(w http.ResponseWriter, r *http.Request) {
 	j := c.executor.jobs.find(r.URL.Query().Get("id"))
 	if j == nil {
-		c.fail(w, r, "Not found", fmt.Errorf("%w: a change is forgotten an hour after its end, and when the console restarts", errNotFound))
+		c.fail(w, r, "Not found", fmt.Errorf("%w: changes are forgotten an hour after they end, and when the console restarts", errNotFound))
 		return
 	}
 	p := &page{Title: title(&j.Action), Live: true, Figures: c.sampler.Look(r.Context()), Body: &jobPage{j, j.State()}}
@@ -303,8 +303,8 @@ func (c *console) jobList(w http.ResponseWriter, r *http.Request) {
 }
 
 const (
-	// callTime is the longest time of one call for a change of letters. A call that takes longer
-	// counts as a broker that is away.
+	// callTimeout bounds one call for a change of dead letters. A broker that takes longer counts as
+	// unavailable.
 	callTimeout = 10 * time.Second
 
 	// onceMargin is the part of the OnceWindow in which a redrive does not begin again. It then reads,
@@ -312,11 +312,11 @@ const (
 	onceMargin = 4 * callTimeout
 )
 
-// A bounded backend ends each call for a change of letters after callTime. A driver may have no bound of
-// its own for a context with a deadline, and the context of a job has one of hours.
+// A timedBackend ends each call for a change of dead letters after callTimeout. A driver may rely on the
+// deadline of the context, and that of a job is hours away.
 type timedBackend struct{ backend.Backend }
 
-// A boundedAdmin is a bounded backend that lists groups.
+// A timedAdmin is a timedBackend that lists groups.
 type timedAdmin struct {
 	timedBackend
 	backend.Admin
@@ -328,7 +328,7 @@ var (
 	_ backend.Admin   = timedAdmin{}
 )
 
-// withCallTimeout returns b with bounded calls. A backend that lists no groups still lists none.
+// withCallTimeout returns b with a timeout for each call. A backend that cannot list groups still cannot.
 func withCallTimeout(b backend.Backend) backend.Backend {
 	if admin, ok := backend.As[backend.Admin](b); ok {
 		return timedAdmin{timedBackend{b}, admin}

@@ -66,7 +66,7 @@ func TestOneJobForATopic(t *testing.T) {
 		_, fields := ask.form("confirm")
 		w := h.send(h.post(fields))
 		require.Equal(t, http.StatusConflict, w.Code)
-		require.Contains(t, w.Body.String(), "a job of 192.0.2.1 changes the letters of orders.dlq already")
+		require.Contains(t, w.Body.String(), "a job of 192.0.2.1 is already changing the dead letters of orders.dlq")
 		p := h.submit(h.submit(h.open("letters?topic=logs.dlq"), "discard"), "confirm")
 		require.Equal(t, "1 dead letter discarded", p.byID("result"))
 		p = h.submit(h.letter("orders.dlq", 20), "redrive")
@@ -94,7 +94,7 @@ func TestJobsAreBounded(t *testing.T) {
 			w := h.send(h.post(fields))
 			if i == 8 {
 				require.Equal(t, http.StatusConflict, w.Code)
-				require.Contains(t, w.Body.String(), "8 changes run already")
+				require.Contains(t, w.Body.String(), "8 changes are already running")
 				break
 			}
 			require.Equal(t, http.StatusSeeOther, w.Code)
@@ -155,7 +155,7 @@ func TestJobFailsForGood(t *testing.T) {
 		require.Equal(t, "running", p.byID("word"))
 		p = h.open("jobs")
 		require.Equal(t, "failed", p.cells("Changes")[0]["State"])
-		require.Contains(t, h.open(p.link("Discard dead letters of orders.dlq")).text, "It has failed:")
+		require.Contains(t, h.open(p.link("Discard dead letters of orders.dlq")).text, "Failed:")
 	})
 }
 
@@ -171,7 +171,7 @@ func TestJobTakesTooLong(t *testing.T) {
 		time.Sleep(time.Hour + time.Minute)
 		p := h.open("jobs")
 		require.Equal(t, "failed", p.cells("Changes")[0]["State"])
-		require.Contains(t, h.open(p.link("Discard dead letters of orders.dlq")).text, "the job has run for 12h0m0s")
+		require.Contains(t, h.open(p.link("Discard dead letters of orders.dlq")).text, "the job was stopped after 12h0m0s")
 	})
 }
 
@@ -185,7 +185,7 @@ func TestJobSurvivesAPanic(t *testing.T) {
 		letters(t, m, 1)
 		h := change(t, removing{m}, console.Options{})
 		p := h.submit(h.submit(h.open("letters?topic=orders.dlq"), "discard"), "confirm")
-		require.Contains(t, p.text, "the change has panicked: a mistake")
+		require.Contains(t, p.text, "the change panicked: a mistake")
 	})
 }
 
@@ -201,10 +201,10 @@ func TestRedriveSaysWhatItLeaves(t *testing.T) {
 		h := change(t, m, console.Options{})
 		ask := h.submit(h.open("letters?topic=orders.dlq"), "redrive")
 		require.Equal(t, "3", ask.byID("found"))
-		require.Contains(t, ask.text, "1 letter of them stay")
+		require.Contains(t, ask.text, "Of these, 1 dead letter will stay")
 		p := h.submit(ask, "confirm")
 		require.Equal(t, "1 of 3", p.byID("done"))
-		require.Equal(t, "redriven too often 1, without their group 1", p.byID("left"))
+		require.Equal(t, "redriven too often 1, group missing 1", p.byID("left"))
 		looping := h.letter("orders.dlq", 0)
 		if !strings.Contains(looping.text, "loop") {
 			looping = h.letter("orders.dlq", 1)
@@ -276,8 +276,8 @@ func (f shortWindowBackend) Limits() backend.Limits {
 // The page that asks says how long no event is handled twice on this backend.
 func TestConfirmNamesTheOnceWindow(t *testing.T) {
 	for once, want := range map[time.Duration]string{
-		5 * time.Minute: "redrive them again within 5m0s, and no event is handled twice",
-		0:               "redrive them again, and up to 100 events may be handled twice.",
+		5 * time.Minute: "Redrive them again within 5m0s, and no event is handled twice",
+		0:               "When you redrive them again, up to 100 events may be handled twice.",
 	} {
 		inBubble(t, func(t *testing.T, m *countingBackend) {
 			letters(t, m, 1)

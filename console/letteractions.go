@@ -29,12 +29,12 @@ func (x *executor) changeLetters(ctx context.Context, j *job, form *changeForm) 
 	}
 	s := j.State()
 	if s.Done == 0 && s.Left == "" {
-		return "no dead letter matches any more", nil
+		return "no dead letters match any more", nil
 	}
 	return plural(s.Done, "dead letter") + " " + what, nil
 }
 
-// filter returns the filter of the letters that an order takes. The job notes their groups.
+// filter returns the filter for the dead letters that a form selects. The job records their groups.
 func (x *executor) filter(j *job, form *changeForm) deadletter.Filter {
 	return deadletter.Filter{From: form.from, Place: form.Place, Match: func(l *deadletter.Letter) bool {
 		m := l.Stored()
@@ -49,7 +49,7 @@ func (x *executor) filter(j *job, form *changeForm) deadletter.Filter {
 // maxRedrives is how often an event may be redriven by a filter, as by the command.
 const maxRedrives = 3
 
-// redrive redrives letters. If the broker is away it redrives again, as long as the backend certainly
+// redrive redrives dead letters. If the broker is away it redrives again, as long as the backend certainly
 // remembers the events that were stored before.
 func (x *executor) redrive(ctx context.Context, j *job, form *changeForm, t *deadletter.Topic) error {
 	r := deadletter.Redrive{Filter: x.filter(j, form), Rate: form.rate, MaxRedrives: maxRedrives}
@@ -69,13 +69,13 @@ func (x *executor) redrive(ctx context.Context, j *job, form *changeForm, t *dea
 	})
 }
 
-// leftText says which letters a redrive has left.
+// leftText says which dead letters a redrive has left.
 func leftText(r *deadletter.Report) string {
 	var all []string
 	for _, some := range []struct {
 		n   int
 		why string
-	}{{r.Looping, "redriven too often"}, {r.NoGroup, "without their group"}, {r.Refused, "refused"}} {
+	}{{r.Looping, "redriven too often"}, {r.NoGroup, "group missing"}, {r.Refused, "refused"}} {
 		if some.n > 0 {
 			all = append(all, fmt.Sprintf("%s %d", some.why, some.n))
 		}
@@ -87,9 +87,9 @@ func leftText(r *deadletter.Report) string {
 	return text
 }
 
-const discardBatch = 100 // letters of one call
+const discardBatch = 100 // dead letters per call
 
-// discard removes letters of t, which is in b, for good.
+// discard removes dead letters of t, which is in b, for good.
 func (x *executor) discard(ctx context.Context, j *job, form *changeForm, t *deadletter.Topic, b backend.Backend) error {
 	most := discardBatch
 	if form.rate > 0 {
@@ -132,7 +132,7 @@ func (x *executor) discard(ctx context.Context, j *job, form *changeForm, t *dea
 	})
 }
 
-// waitForRate waits as long as n letters take at a rate.
+// waitForRate waits as long as n dead letters take at a rate.
 func waitForRate(ctx context.Context, n int, rate float64) error {
 	if rate <= 0 {
 		return nil

@@ -58,7 +58,7 @@ func recordsTopic(name string) string {
 	return of
 }
 
-// A journal has the newest lifecycle records about the events of one topic.
+// A recordTail has the newest lifecycle records for the events of one topic.
 type recordTail struct {
 	records []shownRecord // oldest first
 	from    backend.Start // behind the newest record
@@ -80,8 +80,8 @@ const (
 	recordTailTime = time.Minute
 )
 
-// update reads the records that are new. A journal begins anew after a minute, because old records are
-// removed, and the topic may be another one of the same name. It does so too if it falls behind.
+// update reads the new records. A tail starts over after a minute, because old records are removed and
+// the topic may have been recreated, and when it falls behind.
 func (j *recordTail) update(ctx context.Context, tr *topicReader) error {
 	if j.began.IsZero() || time.Since(j.began) > recordTailTime {
 		if err := j.start(ctx, tr); err != nil || j.began.IsZero() {
@@ -113,7 +113,7 @@ func (j *recordTail) update(ctx context.Context, tr *topicReader) error {
 	}
 }
 
-// start finds the place where the newest records begin.
+// start finds where the newest records begin.
 func (j *recordTail) start(ctx context.Context, tr *topicReader) error {
 	rows, _, err := tr.newest(ctx, "", initialRecords)
 	switch {
@@ -176,7 +176,7 @@ func (r *shownRecord) Attempts() string {
 	return strconv.Itoa(r.Attempt)
 }
 
-// Took returns how long the run took; empty: the record does not tell.
+// Took returns how long the run took; empty: not recorded.
 func (r *shownRecord) Took() string {
 	if r.TookMicros <= 0 {
 		return ""

@@ -34,7 +34,7 @@ func note(t testing.TB, b backend.Backend, records ...lifecycle.Record) {
 func TestLifecycle(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		v := visit(t, m, console.Options{})
-		require.Contains(t, v.page("lifecycle?topic=orders").text, "There are no records about events of this topic. A program writes them with package lifecycle")
+		require.Contains(t, v.page("lifecycle?topic=orders").text, "There are no records for events of this topic. Programs write them with package lifecycle")
 
 		records := lifecycle.New(lifecycle.Options{Source: "shop"})
 		bus := openBus(t, m, eventbus.Options{Observer: observer.Join(records.Observer())})
@@ -77,7 +77,7 @@ func TestLifecycle(t *testing.T) {
 		require.Equal(t, []string{"bad"}, v.page(p.link("bad")).ids(), "a record leads to its event")
 
 		group := v.page("group?topic=orders&name=billing")
-		waiting := group.cells("Events that wait for another attempt")
+		waiting := group.cells("Events waiting for another attempt")
 		require.Len(t, waiting, 1)
 		require.Equal(t, "bad", waiting[0]["Event"])
 		require.Equal(t, "1 of 5", waiting[0]["Attempts"])
@@ -85,8 +85,8 @@ func TestLifecycle(t *testing.T) {
 		due, err := time.Parse("2006-01-02 15:04:05.000 UTC", waiting[0]["Next attempt"])
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now().Add(time.Hour), due, 15*time.Minute)
-		require.Contains(t, group.text, "1 delayed, as the backend tells.")
-		require.Contains(t, v.page("group?topic=orders&name=audit").text, "The newest 9 records of the topic tell of no event that waits.")
+		require.Contains(t, group.text, "1 delayed, according to the backend.")
+		require.Contains(t, v.page("group?topic=orders&name=audit").text, "The newest 9 records of the topic show no waiting event.")
 
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "new"}))
 		time.Sleep(3 * time.Second)
@@ -104,10 +104,10 @@ func TestRetriesWithoutRecords(t *testing.T) {
 		v.page("")
 		m.reads.Store(0)
 		text := v.page("group?topic=orders&name=billing").text
-		require.Contains(t, text, "0 delayed, as the backend tells. Which events wait, until when and why is unknown, because the topic has no lifecycle records.")
+		require.Contains(t, text, "0 delayed, according to the backend. Which events are waiting, until when and why is unknown, because the topic has no lifecycle records.")
 		require.Zero(t, m.reads.Load(), "nobody looks for records of which the figures do not know")
 		text = visit(t, knowsLittle{}, console.Options{}).page("group?topic=orders&name=billing").text
-		require.Contains(t, text, "unknown delayed, as the backend tells.")
+		require.Contains(t, text, "unknown delayed, according to the backend.")
 	})
 }
 
@@ -128,13 +128,13 @@ func TestWhichEventsWait(t *testing.T) {
 			retried("dead", time.Hour), step("dead", lifecycle.DeadLettered), retried("later", time.Hour), retried("later", 4*time.Hour),
 			lifecycle.Record{State: lifecycle.Snoozed, Group: "g", ID: "third", DelayMicros: (3 * time.Hour).Microseconds()},
 		)
-		rows := visit(t, m, console.Options{}).page("group?topic=orders&name=g").cells("Events that wait")
+		rows := visit(t, m, console.Options{}).page("group?topic=orders&name=g").cells("Events waiting for")
 		var ids []string
 		for _, row := range rows {
 			ids = append(ids, row["Event"])
 		}
 		require.Equal(t, []string{"first", "second", "third", "later"}, ids)
-		require.Equal(t, "the handler has put it off", rows[2]["Error"])
+		require.Equal(t, "snoozed by the handler", rows[2]["Error"])
 	})
 }
 
@@ -214,7 +214,7 @@ func TestManyTopicsAreLookedAt(t *testing.T) {
 					require.NoError(t, bus.PublishIn(t.Context(), topic, time.Hour, &eventbus.Event{}))
 					end(t, bus)
 				}
-				require.Equal(t, "1", v.page("schedule?topic="+url.QueryEscape(topic)).figure("Events that wait"))
+				require.Equal(t, "1", v.page("schedule?topic="+url.QueryEscape(topic)).figure("Waiting events"))
 			}
 			time.Sleep(5 * time.Minute)
 		}

@@ -20,7 +20,7 @@ func groupURL(topic, group string) string {
 
 func lettersURL(topic string) string { return "letters?" + url.Values{"topic": {topic}}.Encode() }
 
-// classURL returns the URL of the list of letters of one class.
+// classURL returns the URL of the dead letters of one class.
 func classURL(topic string, k groupstats.Kind) string {
 	v := (&search{Kind: &k}).values()
 	v.Set("topic", topic)
@@ -51,7 +51,7 @@ func (c *console) topicParam(w http.ResponseWriter, r *http.Request, param strin
 	return topic, true
 }
 
-// parseStart returns the Start in a parameter. It returns false for a text that is none.
+// parseStart parses a Start in a parameter.
 func parseStart(text string) (backend.Start, bool) {
 	s := backend.Start(text)
 	if s == backend.StartEarliest {
@@ -67,7 +67,7 @@ func (r *eventRow) link(topic string) string {
 	return "event?" + url.Values{"topic": {topic}, "from": {string(r.From)}, "at": {r.Position}}.Encode()
 }
 
-// groupLettersURL returns the URL of the letters of one group.
+// groupLettersURL returns the URL of the dead letters of one group.
 func groupLettersURL(topic, group string) string {
 	return "letters?" + url.Values{"topic": {topic}, "group": {group}}.Encode()
 }

@@ -24,10 +24,10 @@ type overview struct {
 	Scheduled []string            // the topics with scheduled or recurring events
 	Records   []string            // the topics with lifecycle records about their events
 	Letters   []*groupstats.Letters
-	Empty     []string // the dead-letter topics that certainly have no letters
+	Empty     []string // the dead-letter topics that certainly have no dead letters
 	Found     int      // groups that match
 	Next      string   // URL of the next groups; empty: these are the last
-	Beyond    int      // groups without figures
+	Beyond    int      // groups without statistics
 	Total     int
 }
 

@@ -27,7 +27,7 @@ func TestOverview(t *testing.T) {
 			"Topic": "parts", "Group": "g", "Status": "ok", "Lag": "6", "Last 15 minutes": "", "Oldest": "0s",
 			"In flight": "0", "Delayed": "0", "Dead letters": "0", "Members": "1",
 		}, rows[2], "partitions are one topic")
-		require.Equal(t, []map[string]string{{"Topic": "orders.dlq", "Dead letters": "4", "Classes": "2"}}, p.cells("Topics of dead letters"))
+		require.Equal(t, []map[string]string{{"Topic": "orders.dlq", "Dead letters": "4", "Classes": "2"}}, p.cells("Dead-letter topics"))
 		require.NotEmpty(t, p.link("logs"), "a topic without a group is listed")
 		require.Contains(t, p.all("svg")[0].attrs["aria-label"], "lag in the last 15 minutes: now 60")
 	})
@@ -64,7 +64,7 @@ func TestTheOverviewHasPages(t *testing.T) {
 				require.False(t, seen[row["Group"]])
 				seen[row["Group"]] = true
 			}
-			url = strings.TrimPrefix(p.link("Further groups"), "./")
+			url = strings.TrimPrefix(p.link("More groups"), "./")
 		}
 		require.Len(t, seen, 450)
 		require.Equal(t, 3, n)

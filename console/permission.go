@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// errNotAllowed is the error of a visitor whose action Options.Allow refuses. It says nothing of
-// the reason, which may be a secret and stands in the log.
-var errNotAllowed = errors.New("you may not do that")
+// errNotAllowed is what a visitor sees when Options.Allow refuses an action. The reason may be a secret,
+// and only goes to the log.
+var errNotAllowed = errors.New("you are not allowed to do that")
 
 // allow returns an error unless the visitor of r may do a.
 func (c *console) allow(r *http.Request, a Action) error {
@@ -32,7 +32,7 @@ func offers(c *console, r *http.Request, a Action, v Verb) bool {
 	return c.executor != nil && c.executor.supports(v) == nil && c.allow(r, a) == nil
 }
 
-// A permit says which buttons a page shows to its visitor, and why it lacks the others.
+// permissions say which buttons a page shows to its visitor, and why it lacks the others.
 type permissions struct {
 	Token       string
 	Refused     []Verb // Options.Allow refuses them to this visitor

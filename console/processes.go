@@ -29,7 +29,7 @@ func (c *console) processes(w http.ResponseWriter, r *http.Request) {
 	c.render(w, r, code, "processes", &page{Title: "Processes", Live: true, Figures: c.sampler.Look(r.Context()), Body: body})
 }
 
-// announced returns the processes that have a note on the broker.
+// announced returns the processes that have a heartbeat on the broker.
 func (r *reader) announced(ctx context.Context) ([]presence.Process, error) {
 	return readShared(ctx, r, "processes", func(ctx context.Context) ([]presence.Process, error) {
 		ctx, cancel := context.WithTimeout(ctx, r.timeout)

@@ -65,8 +65,8 @@ func TestProcesses(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		attach(t, m, "orders", "billing")
 		v := visit(t, m, console.Options{})
-		require.Contains(t, v.page("processes").text, "No process announces itself. A program does so with package presence")
-		require.Contains(t, v.page("group?topic=orders&name=billing").text, "No member announces itself, so the settings in force are unknown.")
+		require.Contains(t, v.page("processes").text, "No process announces itself. Programs do so with package presence")
+		require.Contains(t, v.page("group?topic=orders&name=billing").text, "No member announces itself, so the settings in effect are unknown.")
 
 		stopA, _ := announced(t, m, "a", "orders", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 3}, Concurrency: 4})
 		stopB, _ := announced(t, m, "b", "others", eventbus.SubscribeOptions{})
@@ -78,9 +78,9 @@ func TestProcesses(t *testing.T) {
 		require.Equal(t, "running", rows[0]["State"])
 		require.Equal(t, "0 of 4", rows[0]["Running"])
 		require.Equal(t, "v1.2.3", rows[0]["Version"])
-		require.Empty(t, group.cells("Settings in which members differ"))
+		require.Empty(t, group.cells("Settings that differ between members"))
 		agreed := map[string]string{}
-		for _, row := range group.cells("Settings in which all members agree") {
+		for _, row := range group.cells("Settings that all members share") {
 			agreed[row["Setting"]] = row["Value"]
 		}
 		require.Equal(t, "3", agreed["Retry.MaxAttempts"])
@@ -93,7 +93,7 @@ func TestProcesses(t *testing.T) {
 		group = v.page("group?topic=orders&name=billing")
 		require.Len(t, group.cells("Members that announce themselves"), 2, "a member with a pattern is one")
 		differ := map[string]string{}
-		for _, row := range group.cells("Settings in which members differ") {
+		for _, row := range group.cells("Settings that differ between members") {
 			differ[row["Setting"]+" of "+row["Processes"]] = row["Value"]
 		}
 		require.Equal(t, "3", differ["Retry.MaxAttempts of a"])
@@ -106,9 +106,9 @@ func TestProcesses(t *testing.T) {
 		time.Sleep(time.Minute)
 		group = v.page("group?topic=orders&name=billing")
 		require.Contains(t, group.cells("Members that announce themselves")[1]["State"], "silent since")
-		require.Empty(t, group.cells("Settings in which members differ"), "a silent process is not compared")
+		require.Empty(t, group.cells("Settings that differ between members"), "a silent process is not compared")
 		all := v.page(v.page("").link("Processes")).cells("Processes that announce themselves")
-		require.Equal(t, "lives", all[0]["State"])
+		require.Equal(t, "alive", all[0]["State"])
 		require.Equal(t, "silent", all[1]["State"])
 		require.Equal(t, "billing of >: running", all[1]["Groups"])
 		require.NotContains(t, v.page("").text, presence.Topic)
@@ -116,7 +116,7 @@ func TestProcesses(t *testing.T) {
 		m.fail(backend.ErrUnavailable)
 		time.Sleep(time.Minute)
 		_, body := v.answer("processes")
-		require.Contains(t, body, "The broker does not answer.")
+		require.Contains(t, body, "The broker does not respond.")
 		m.fail(nil)
 		stopA()
 	})
@@ -139,7 +139,7 @@ func TestFailingEventsAreNamed(t *testing.T) {
 		end(t, shop)
 		time.Sleep(30 * time.Second)
 		group := v.page("group?topic=orders&name=billing")
-		rows := group.cells("Events that fail, by the notes of the members")
+		rows := group.cells("Failing events, as announced by the members")
 		require.Len(t, rows, 1)
 		require.Equal(t, "o-1", rows[0]["Event"])
 		require.Equal(t, "ada", rows[0]["Key"])
@@ -150,15 +150,15 @@ func TestFailingEventsAreNamed(t *testing.T) {
 		require.Contains(t, found, "o-1")
 		require.NotContains(t, found, "o-2")
 		asked := v.page("confirm?verb=reset&topic=orders&name=billing&to=after+" + rows[0]["Position"])
-		require.Contains(t, asked.text, "The group begins again after the position "+rows[0]["Position"])
+		require.Contains(t, asked.text, "The group starts again after the position "+rows[0]["Position"])
 		hides := visit(t, m, console.Options{Redact: func(string, *eventbus.Event) {}}).page("group?topic=orders&name=billing")
-		require.Equal(t, rows[0]["Position"], hides.cells("Events that fail, by the notes of the members")[0]["Position"])
+		require.Equal(t, rows[0]["Position"], hides.cells("Failing events, as announced by the members")[0]["Position"])
 		for _, secret := range []string{"o-1", "ada", "tax rate"} {
 			require.NotContains(t, hides.text, secret, "a note has not all of an event that Redact may need")
 		}
 		fall()
 		time.Sleep(5 * time.Minute)
-		require.Empty(t, v.page("group?topic=orders&name=billing").cells("Events that fail, by the notes of the members"), "of a silent process")
+		require.Empty(t, v.page("group?topic=orders&name=billing").cells("Failing events, as announced by the members"), "of a silent process")
 	})
 }
 
@@ -182,9 +182,9 @@ func TestManyFailingEvents(t *testing.T) {
 		v.page("")
 		time.Sleep(10 * time.Second)
 		group := v.page("group?topic=orders&name=billing")
-		rows := group.cells("Events that fail, by the notes of the members")
+		rows := group.cells("Failing events, as announced by the members")
 		require.Len(t, rows, 50)
 		require.Equal(t, "e-10-0", rows[0]["Event"], "its next attempt is the first")
-		require.Contains(t, group.text, "5 further events")
+		require.Contains(t, group.text, "5 more events")
 	})
 }

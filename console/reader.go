@@ -11,14 +11,13 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// The readings of a console are the part that reads events, in bounded steps. It keeps the results
-// of earlier requests for a while.
+// A reader reads events for a console in bounded steps, and caches results for a short time.
 type reader struct {
 	backend     backend.Backend
 	redact      groupstats.Redact
 	timeout     time.Duration // of one call
 	cache       *resultCache
-	slots       chan struct{} // has a place for each request that reads events now
+	slots       chan struct{} // one element for each request that is reading events
 	recordTails *stateCache[recordTail]
 	schedules   *stateCache[scheduleScan]
 	owners      *stateCache[partition.Roll]
@@ -36,8 +35,8 @@ func newReader(b backend.Backend, o *Options) *reader {
 	}
 }
 
-// readShared calls f, which reads events, when it is its turn. All requests with the same key share one
-// call of f, and for a moment its result.
+// readShared calls f, which reads events, as soon as a slot is free. All requests with the same key
+// share one call of f and, for a moment, its result.
 func readShared[T any](ctx context.Context, r *reader, key string, f func(context.Context) (T, error)) (T, error) {
 	v, err := r.cache.get(ctx, key, func(ctx context.Context) (any, error) {
 		if err := r.acquire(ctx); err != nil {
@@ -60,18 +59,18 @@ func (r *reader) acquire(ctx context.Context) error {
 	case r.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("too many requests read events now: %w", backend.ErrUnavailable)
+		return fmt.Errorf("too many requests are reading events: %w", backend.ErrUnavailable)
 	}
 }
 
-// A shared lets requests for the same thing share one reading. Its goroutines end with their calls,
+// A resultCache lets requests for the same thing share one read. Its goroutines end with their calls,
 // which have a timeout.
 type resultCache struct {
 	mu  sync.Mutex
 	all map[string]*cachedResult
 }
 
-// A result is the outcome of a call, when done is closed.
+// A cachedResult is the outcome of a call, once done is closed.
 type cachedResult struct {
 	done  chan struct{}
 	value any
@@ -120,7 +119,7 @@ func (s *resultCache) get(ctx context.Context, key string, f func(context.Contex
 func callSafely(ctx context.Context, f func(context.Context) (any, error)) (value any, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			value, err = nil, fmt.Errorf("the page has panicked: %v", v)
+			value, err = nil, fmt.Errorf("the page panicked: %v", v)
 		}
 	}()
 	return f(ctx)
@@ -142,14 +141,14 @@ func (s *resultCache) prune(now time.Time) {
 	}
 }
 
-// A keeper keeps the knowledge of requests about topics, so that the next request reads only new
-// events. Knowledge that nobody has asked for is forgotten after a minute.
+// A stateCache keeps what requests have read about topics, so that the next request only reads new
+// events. State that no request has used for a minute is dropped.
 type stateCache[T any] struct {
 	mu  sync.Mutex
 	all map[string]*topicState[T]
 }
 
-// A kept is the knowledge about one topic.
+// A topicState is the state of one topic.
 type topicState[T any] struct {
 	value  T
 	slot   chan struct{} // has an element while somebody uses the value
@@ -164,7 +163,7 @@ const (
 
 func newStateCache[T any]() *stateCache[T] { return &stateCache[T]{all: map[string]*topicState[T]{}} }
 
-// use calls f with the knowledge about a topic, which is zero at first. One caller uses it at a time.
+// use calls f with the state of a topic, which is zero at first. One caller uses it at a time.
 func (k *stateCache[T]) use(ctx context.Context, topic string, f func(*T) error) error {
 	one := k.of(topic)
 	select {

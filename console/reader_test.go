@@ -74,12 +74,12 @@ func TestOutage(t *testing.T) {
 		time.Sleep(10 * time.Second)
 
 		p := v.page("")
-		require.Regexp(t, `The figures are of 2\S+ \S+ UTC, \d+s ago: dial tcp: unavailable`, p.text)
+		require.Regexp(t, `Last updated 2\S+ \S+ UTC, \d+s ago: dial tcp: unavailable`, p.text)
 		require.Len(t, p.cells("Groups"), 3, "the last figures stay")
 		code, body := v.answer("topic?name=orders")
 		require.Equal(t, http.StatusServiceUnavailable, code)
 		require.Len(t, parse(t, body).cells("Groups"), 2)
-		require.Contains(t, parse(t, body).text, "The broker does not answer.")
+		require.Contains(t, parse(t, body).text, "The broker does not respond.")
 		code, _ = v.answer(event.all("a")[linkIndex(event, "event?")].attrs["href"])
 		require.Equal(t, http.StatusServiceUnavailable, code)
 
@@ -95,8 +95,8 @@ func TestNoFiguresYet(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		m.fail(backend.ErrUnavailable)
 		v := visit(t, m, console.Options{})
-		require.Contains(t, v.page("").text, "No figures yet: unavailable")
-		require.NotContains(t, v.page("").text, "There is no group")
+		require.Contains(t, v.page("").text, "No data yet: unavailable")
+		require.NotContains(t, v.page("").text, "There are no groups")
 		code, _ := v.answer("group?topic=orders&name=billing")
 		require.Equal(t, http.StatusServiceUnavailable, code)
 	})

@@ -31,7 +31,7 @@ type page struct {
 	Body    any
 }
 
-// partHeader is a header of requests that renew the figures of a page, without the events.
+// partHeader marks requests that refresh the live parts of a page, without its events.
 const partHeader = "Eventbus-Part"
 
 func isPart(r *http.Request) bool { return r.Header.Get(partHeader) != "" }
@@ -66,10 +66,10 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, title string, err
 	c.render(w, r, code, "failure", &page{Title: title, Body: f})
 }
 
-var errNotFound = errors.New("there is no such page")
+var errNotFound = errors.New("no such page")
 
-// notFound answers a request for a path that is none of a page. The links of a page are relative. Below
-// a further slash they would lead nowhere, so such an answer has none.
+// notFound answers requests for unknown paths. Links are relative and would lead nowhere below another
+// slash, so the answer then has none.
 func (c *console) notFound(w http.ResponseWriter, r *http.Request) {
 	if strings.Contains(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/") {
 		http.Error(w, errNotFound.Error(), http.StatusNotFound)
@@ -89,25 +89,25 @@ func failureOf(err error) (int, failure) {
 	case errors.Is(err, errNotAllowed):
 		return http.StatusForbidden, f
 	case errors.Is(err, errBusy):
-		f.Hint = "Wait until it ends, or stop it on the page of changes."
+		f.Hint = "Wait until it ends, or stop it on the Changes page."
 		return http.StatusConflict, f
 	case errors.Is(err, backend.ErrGone):
 		f.Hint = "The topic or the event no longer exists."
 		return http.StatusNotFound, f
 	case errors.Is(err, errors.ErrUnsupported):
-		f.Hint = "This backend cannot do that."
+		f.Hint = "This backend does not support that."
 		return http.StatusNotImplemented, f
 	case errors.Is(err, pages.ErrSpent):
-		f.Hint = "This request would read too many events, too large ones, or for too long. Browse the oldest events first, or from a time."
+		f.Hint = "This request would read too many or too large events, or take too long. Browse the oldest events first, or start at a time."
 		return http.StatusServiceUnavailable, f
 	case errors.Is(err, backend.ErrDenied):
-		f.Hint = "The broker does not allow this user to read here."
+		f.Hint = "The broker does not allow this user to read this."
 		return http.StatusForbidden, f
 	case errors.Is(err, backend.ErrRefused):
-		f.Hint = "The place in the address of this page is none of the topic."
+		f.Hint = "The position in the address of this page does not exist in the topic."
 		return http.StatusBadRequest, f
 	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
-		f.Hint = "The broker does not answer. Try again in a moment."
+		f.Hint = "The broker does not respond. Try again in a moment."
 		return http.StatusServiceUnavailable, f
 	}
 	return http.StatusInternalServerError, f

@@ -37,34 +37,34 @@ func (c *console) schedule(w http.ResponseWriter, r *http.Request) {
 // Link returns the URL of an event that waits.
 func (p *schedulePage) Link(r scheduledEvent) string { return r.link(later.Topic(p.Topic)) }
 
-// A schedule is the knowledge about the scheduled and recurring events of one topic. A request reads a
-// bounded part of their log, and the next one goes on. When the log was read, requests read only new
-// records.
+// A scheduleScan is what requests have read of the scheduled and recurring events of one topic. Each
+// request reads a bounded part of their log, and the next one continues. Once the whole log was read,
+// requests only read new records.
 type scheduleScan struct {
 	scan *later.Scan
 	rows map[string]eventRow // by position: the events that were shown last
 }
 
-// A plan is the part of a schedule that a page shows.
+// A scheduleView is the part of a schedule that a page shows.
 type scheduleView struct {
 	Next    []scheduledEvent // the events that are due next
 	All     groupstats.Count
 	Overdue groupstats.Count
 	Partly  bool // the log has more records than were read
-	Full    bool // because of a bound; otherwise the next request goes on
+	Full    bool // because of a limit; otherwise the next request continues
 	Entries []recurringEntry
 	Further int // entries that are not shown
 	Movers  groupstats.Stats
 }
 
-// A planned is an event that waits for its time.
+// A scheduledEvent is an event that waits for its time.
 type scheduledEvent struct {
 	eventRow
 	Due       time.Time
 	Recurring bool // a recurring entry has made it
 }
 
-// An entry is a recurring entry.
+// A recurringEntry describes a recurring entry.
 type recurringEntry struct {
 	ID, Type, Key     string
 	Every, Cron, Zone string // either Every or Cron is set, or the entry is damaged
@@ -126,7 +126,7 @@ func (s *scheduleScan) update(ctx context.Context, tr *topicReader, topic string
 	return nil
 }
 
-// view returns the present plan.
+// view returns the current schedule.
 func (s *scheduleScan) view(ctx context.Context, tr *topicReader, topic string) (*scheduleView, error) {
 	now, err := tr.now(ctx, topic)
 	if err != nil {
@@ -168,7 +168,7 @@ func (tr *topicReader) now(ctx context.Context, topic string) (time.Time, error)
 	return later.NewClock(tr.backend, topic).Now(ctx)
 }
 
-// moverStats returns the figures of the processes that publish scheduled events.
+// moverStats returns statistics of the processes that publish scheduled events.
 func (tr *topicReader) moverStats(ctx context.Context, topic string) groupstats.Stats {
 	ctx, cancel := context.WithTimeout(ctx, tr.timeout)
 	defer cancel()

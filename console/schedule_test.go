@@ -76,7 +76,7 @@ func TestSchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		bus := openMover(t, m, "reminders")
 		v := visit(t, m, console.Options{})
-		require.Contains(t, v.page("schedule?topic=reminders").text, "No event of this topic waits for its time.")
+		require.Contains(t, v.page("schedule?topic=reminders").text, "No events of this topic are scheduled.")
 
 		scheduleEvents(t, bus, "reminders", 0, 30)
 		require.NoError(t, bus.PublishIn(t.Context(), "reminders", 20*time.Minute, &eventbus.Event{ID: "e-0", Type: "earlier"}))
@@ -86,14 +86,14 @@ func TestSchedule(t *testing.T) {
 		time.Sleep(12 * time.Second) // topics are listed each ten
 		at := v.page("").link("Schedule of reminders")
 		p := v.page(at)
-		require.Equal(t, "29", p.figure("Events that wait"))
-		require.Equal(t, "0", p.figure("Of these overdue"))
+		require.Equal(t, "29", p.figure("Waiting events"))
+		require.Equal(t, "0", p.figure("Overdue"))
 		require.Equal(t, "1", p.figure("Processes that can publish them"))
-		require.Equal(t, "1", p.figure("Of these at work"))
+		require.Equal(t, "1", p.figure("Publishing now"))
 		rows := p.cells("Scheduled events")
 		require.Len(t, rows, 25)
 		for i, id := range []string{"e-0", "e-29", "e-27", "e-26"} {
-			require.Equal(t, id, rows[i]["Id"])
+			require.Equal(t, id, rows[i]["ID"])
 		}
 		require.Equal(t, "payment.due", rows[1]["Type"])
 		require.Equal(t, "k-2", rows[1]["Key"])
@@ -103,18 +103,18 @@ func TestSchedule(t *testing.T) {
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now().Add(20*time.Minute-12*time.Second), due, time.Second)
 		one := v.page(p.link(rows[1]["Due"]))
-		require.Contains(t, one.text, "Id e-29")
+		require.Contains(t, one.text, "ID e-29")
 		require.Contains(t, one.text, `{ "n": 1 }`)
 
 		time.Sleep(90 * time.Minute) // e-0 and e-29 are published
 		p = v.page(at)
-		require.Equal(t, "27", p.figure("Events that wait"))
-		require.Equal(t, "e-27", p.cells("Scheduled events")[0]["Id"])
+		require.Equal(t, "27", p.figure("Waiting events"))
+		require.Equal(t, "e-27", p.cells("Scheduled events")[0]["ID"])
 		end(t, bus)
 		time.Sleep(6 * time.Hour)
 		p = v.page(at)
-		require.Equal(t, "27", p.figure("Events that wait"))
-		require.Equal(t, "5", p.figure("Of these overdue"), "no process publishes them")
+		require.Equal(t, "27", p.figure("Waiting events"))
+		require.Equal(t, "5", p.figure("Overdue"), "no process publishes them")
 		require.Equal(t, "0", p.figure("Processes that can publish them"))
 	})
 }
@@ -126,25 +126,25 @@ func TestAScheduleIsFollowed(t *testing.T) {
 		scheduleEvents(t, bus, "reminders", 0, 300)
 		end(t, bus)
 		v := visit(t, m, console.Options{})
-		require.Equal(t, "300", v.page("schedule?topic=reminders").figure("Events that wait"))
+		require.Equal(t, "300", v.page("schedule?topic=reminders").figure("Waiting events"))
 		for range 20 { // for longer than an unread log is good for
 			time.Sleep(10 * time.Second)
 			m.events.Store(0)
-			require.Equal(t, "300", v.page("schedule?topic=reminders").figure("Events that wait"))
+			require.Equal(t, "300", v.page("schedule?topic=reminders").figure("Waiting events"))
 			require.Zero(t, m.events.Load())
 		}
 		bus = openMover(t, m, "reminders")
 		require.NoError(t, bus.PublishIn(t.Context(), "reminders", time.Minute, &eventbus.Event{ID: "soon"}))
 		time.Sleep(10 * time.Second)
 		p := v.page("schedule?topic=reminders")
-		require.Equal(t, "301", p.figure("Events that wait"))
-		require.Equal(t, "soon", p.cells("Scheduled events")[0]["Id"])
+		require.Equal(t, "301", p.figure("Waiting events"))
+		require.Equal(t, "soon", p.cells("Scheduled events")[0]["ID"])
 		for range 10 {
 			time.Sleep(10 * time.Second)
 			p = v.page("schedule?topic=reminders")
 		}
-		require.Equal(t, "300", p.figure("Events that wait"))
-		require.NotEqual(t, "soon", p.cells("Scheduled events")[0]["Id"])
+		require.Equal(t, "300", p.figure("Waiting events"))
+		require.NotEqual(t, "soon", p.cells("Scheduled events")[0]["ID"])
 		end(t, bus)
 	})
 }
@@ -159,7 +159,7 @@ func TestALongSchedule(t *testing.T) {
 			p := v.page("schedule?topic=reminders")
 			require.LessOrEqual(t, m.events.Load(), int64(5000+25))
 			time.Sleep(3 * time.Second)
-			return p.figure("Events that wait") + strings.Repeat(" partly", strings.Count(p.text, "Other events may be due before these"))
+			return p.figure("Waiting events") + strings.Repeat(" partly", strings.Count(p.text, "Other events may be due earlier"))
 		}
 		scheduleEvents(t, bus, "reminders", 0, 12_000)
 		require.Equal(t, []string{"5\u202f000 or more partly", "10\u202f000 or more partly", "12\u202f000", "12\u202f000"}, []string{read(), read(), read(), read()})
@@ -196,7 +196,7 @@ func TestRecurring(t *testing.T) {
 			next = next.AddDate(0, 0, 1)
 		}
 		require.Equal(t, map[string]string{
-			"Id": "nightly", "Schedule": "0 3 * * *", "Zone": "Europe/Berlin", "Next": next.UTC().Format("2006-01-02 15:04:05.000 UTC"), "Last": "unknown",
+			"ID": "nightly", "Schedule": "0 3 * * *", "Zone": "Europe/Berlin", "Next": next.UTC().Format("2006-01-02 15:04:05.000 UTC"), "Last": "unknown",
 			"Missed times": "once", "Type": "report.due", "Key": "k",
 		}, rows[0])
 		require.Equal(t, "every 30s", rows[1]["Schedule"])
@@ -209,7 +209,7 @@ func TestRecurring(t *testing.T) {
 		require.Equal(t, 30*time.Second, after.Sub(last))
 		require.Equal(t, "paused", rows[2]["Next"])
 		require.Equal(t, "yes", p.cells("Scheduled events")[0]["Recurring"])
-		require.Contains(t, p.text, "The broker keeps neither the last time")
+		require.Contains(t, p.text, "The broker stores neither the last time")
 		end(t, bus)
 	})
 }
@@ -256,7 +256,7 @@ func TestNoSchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		code, body := visit(t, knowsLittle{}, console.Options{}).answer("schedule?topic=orders")
 		require.Equal(t, http.StatusNotImplemented, code)
-		require.Contains(t, parse(t, body).text, "This backend cannot do that.")
+		require.Contains(t, parse(t, body).text, "This backend does not support that.")
 		v := visit(t, m, console.Options{})
 		v.page("")
 		for err, want := range map[error]int{

@@ -77,7 +77,7 @@ func (s *search) matchesHeader(h eventbus.Headers) bool {
 	return ok && (s.Value == "" || v == s.Value)
 }
 
-// A finding is the outcome of a search in one request.
+// A searchResult is the outcome of a search in one request.
 type searchResult struct {
 	rows []eventRow
 	read int           // events that were read
@@ -85,7 +85,7 @@ type searchResult struct {
 	done bool          // the topic has no further events
 }
 
-// search looks for events from a place on, until a page is full or the bounds are reached.
+// search looks for events starting at from, until a page is full or the bounds are reached.
 func (tr *topicReader) search(ctx context.Context, s *search, from backend.Start) (f searchResult, err error) {
 	read := tr.pagesFrom(from)
 	f.next = from

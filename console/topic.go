@@ -19,8 +19,8 @@ import (
 // A topicPage is the page of one topic: its groups, and some of its events.
 type topicPage struct {
 	Name   string
-	Topic  *groupstats.Topic // nil: not in the figures
-	Events *eventList        // nil: a request for the figures only
+	Topic  *groupstats.Topic // nil: unknown at the last update
+	Events *eventList        // nil: a refresh of the live parts
 	Chosen int               // the partition whose events are shown; -1: the topic itself
 }
 
@@ -78,7 +78,7 @@ func chosenPartition(q url.Values, parts []int, t *groupstats.Topic) int {
 	return -1
 }
 
-// A listing says of which topic a page lists events.
+// A listing says which topic's events a page lists.
 type listing struct {
 	page, param string // of the URL
 	topic       string
@@ -120,7 +120,7 @@ func (c *console) listEvents(r *http.Request, l listing) (int, *eventList) {
 		}
 	}
 	if !ok {
-		e.Failure = &failure{Text: fmt.Sprintf("%q is no time", shorten(q.Get("from")+e.Since)), Hint: "Write a time such as 2026-01-31T08:00:00Z, or 2h ago."}
+		e.Failure = &failure{Text: fmt.Sprintf("%q is not a time", shorten(q.Get("from")+e.Since)), Hint: "Enter a time such as 2026-01-31T08:00:00Z, or 2h ago."}
 		return http.StatusBadRequest, e
 	}
 	e.Found = !e.Search.empty()

@@ -26,7 +26,7 @@ func checkTraceURL(address string) error {
 	u, err := url.Parse(strings.ReplaceAll(address, traceIDParam, strings.Repeat("0", 32)))
 	switch {
 	case err != nil:
-		return errors.New("is no URL")
+		return errors.New("is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return errors.New("does not begin with http:// or https://")
 	case u.Hostname() == "":
@@ -64,7 +64,7 @@ func traceID(h eventbus.Headers) string {
 	return found[1]
 }
 
-// traceURL returns the address of the page about a trace; empty: there is none.
+// traceURL returns the address of the page for a trace; empty: there is none.
 func (c *console) traceURL(id string) string {
 	if id == "" || c.traces == "" {
 		return ""

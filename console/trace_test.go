@@ -72,7 +72,7 @@ func TestTraceURLIsChecked(t *testing.T) {
 		"https://tempo/":                                "does not have {trace_id}",
 		"https://{trace_id}.example/":                   "has {trace_id} in its host",
 		"https://{trace_id}@tempo/{trace_id}":           "has {trace_id} in its host",
-		"https://tempo/\x00{trace_id}":                  "is no URL",
+		"https://tempo/\x00{trace_id}":                  "is not a URL",
 	} {
 		err := console.Options{TraceURL: address}.Check()
 		if want == "" {

@@ -22,13 +22,13 @@ type group struct {
 
 	ephemeral bool
 	pause     backend.Pause
-	changed   chan struct{} // closed and made anew when pause changes
+	changed   chan struct{} // closed and replaced when pause changes
 
 	floor     uint64   // the lowest offset of an unsettled message
 	entries   []*entry // by offset, from floor to cursor-1; nil for a settled message
 	open      int      // number of unsettled entries
 	due       []*entry // entries that are due, sorted by offset
-	scheduled dueHeap  // the terms of all entries that are not in due
+	scheduled dueHeap  // the batches of all entries that are not in due
 
 	waiting int           // members waiting in Receive
 	wake    chan struct{} // wakes one waiting member
@@ -76,7 +76,7 @@ func (g *group) deleteIfEmpty() {
 	}
 }
 
-// touch notes that the members of the group live. It returns the time until it has to be called again.
+// touch records that the members of the group are alive, and returns when it has to be called again.
 func (g *group) touch(now time.Time) (next time.Duration) {
 	next = maintainInterval
 	for s := range g.members {
@@ -105,7 +105,7 @@ func (g *group) setPause(p backend.Pause) {
 	g.changed = make(chan struct{})
 }
 
-// paused returns the present pause, or the zero Pause.
+// paused returns the current pause, or the zero Pause.
 func (g *group) paused() backend.Pause {
 	if !g.pause.Until.IsZero() && !time.Now().Before(g.pause.Until) {
 		g.pause = backend.Pause{}
@@ -167,7 +167,7 @@ func (g *group) fitBytes(n int, maxBytes int64) int {
 	return n
 }
 
-// collectDue moves the entries of all terms that end by now from later to due.
+// collectDue moves the entries of all batches that are due by now from scheduled to due.
 func (g *group) collectDue(now time.Time) {
 	before := len(g.due)
 	for len(g.scheduled) > 0 && !g.scheduled[0].due.After(now) {
@@ -187,7 +187,7 @@ func (g *group) collectDue(now time.Time) {
 func byOffset(e, f *entry) int { return cmp.Compare(e.offset, f.offset) }
 
 // reschedule makes entries due at the given time. Until then holder has them; it is nil after a
-// Delay. postpone moves them from their terms, or from g.due, to a new term.
+// Delay. reschedule moves them from their batches, or from g.due, to a new batch.
 func (g *group) reschedule(holder *source, at time.Time, entries ...*entry) {
 	t := &dueBatch{holder: holder, due: at, entries: entries, left: len(entries)}
 	for _, e := range entries {
@@ -197,7 +197,7 @@ func (g *group) reschedule(holder *source, at time.Time, entries ...*entry) {
 	heap.Push(&g.scheduled, t)
 }
 
-// unschedule removes e from its term, or from due.
+// unschedule removes e from its batch, or from due.
 func (g *group) unschedule(e *entry) {
 	if t := e.batch; t != nil {
 		e.batch = nil
@@ -239,8 +239,8 @@ func (g *group) release(s *source) {
 }
 
 // wakeNext wakes one waiting member if a message is due. Otherwise it sets the timer to the
-// next due time. Every access to the topic ends with alert. So does Receive, because more
-// messages may be due than it took.
+// next due time. Every access to the topic ends with wakeNext, and so does Receive, because
+// more messages may be due than it took.
 func (g *group) wakeNext() {
 	if g.waiting == 0 {
 		return
@@ -251,7 +251,7 @@ func (g *group) wakeNext() {
 	case g.lag() > 0, len(g.due) > 0:
 		select {
 		case g.wake <- struct{}{}:
-		default: // one member has a wake-up already; its Receive ends with alert for the next
+		default: // one member has a wake-up already; its Receive ends with wakeNext for the next
 		}
 	case len(g.scheduled) > 0:
 		g.timer.Reset(g.scheduled[0].due.Sub(now))
@@ -278,18 +278,18 @@ type entry struct {
 // A receipt is the Token of a delivery.
 type receipt struct{ entry *entry }
 
-// A term is a set of entries that become due at the same time. A Receive makes one term of
-// all its deliveries. Delay and Extend make a term for each delivery. An Ack changes the
-// heap only if it removes the last entry of a term.
+// A dueBatch is a set of entries that become due at the same time. A Receive makes one batch of all its
+// deliveries, Delay and Extend make one for each delivery. An Ack changes the heap only if it removes
+// the last entry of a batch.
 type dueBatch struct {
 	holder  *source // the member whose lease ends then; nil for a delay
 	due     time.Time
 	entries []*entry
-	left    int // number of entries still in the term
+	left    int // number of entries still in the batch
 	index   int // position in the heap
 }
 
-// A schedule is a heap of terms, for package container/heap. The earliest is at index 0.
+// A dueHeap is a heap of batches, for package container/heap. The earliest is at index 0.
 type dueHeap []*dueBatch
 
 func (s dueHeap) Len() int           { return len(s) }

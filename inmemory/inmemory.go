@@ -1,15 +1,15 @@
-// Package inmemory is a backend in the memory of the process. It is also the reference of
-// the contract in package backend: authors of other backends can read here how each verb
-// behaves.
+// Package inmemory is a backend in the memory of the process, for tests and for events that need not
+// outlive it. It is also the reference for the contract in package backend: if you write another
+// backend, read here how each method behaves.
 //
-// A topic has a lock, a log of messages, and groups. A group has a heap, and a cursor into
-// the log. Messages from the cursor on were never delivered, and are due. The heap has the
-// times at which delivered, unsettled messages are due again. Of all due messages, the one
-// with the lowest position is delivered first.
+// A topic has a lock, a log of messages, and groups. A group has a cursor into the log and a heap.
+// Messages from the cursor on have never been delivered, and are due. The heap orders delivered,
+// unsettled messages by the time at which they are due again. Of all due messages, the one with the
+// lowest position is delivered first.
 //
-// The log forgets a message after every group has settled it and all earlier messages, and it is older than [backend.TopicSettings].Keep. So
-// the log keeps all messages that were stored after a message with a long delay. The log of
-// a topic without groups keeps all messages, up to the limits in [Options].
+// The log drops a message once every group has settled it and all earlier messages, and it is older
+// than [backend.TopicSettings].Keep. A single message with a long delay therefore keeps all messages
+// stored after it. A topic without groups keeps all messages, up to the limits in [Options].
 package inmemory
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Backend keeps topics in memory. Publish refuses a message with [backend.ErrFull] if it
-// would exceed a limit of [Options], or with [backend.ErrTooLarge] if the message alone is
-// larger than MaxBytes. A call of Publish may store some messages and refuse others. The
-// backend never drops a stored message.
+// A Backend keeps topics in memory. Publish refuses a message with [backend.ErrFull] if it would
+// exceed a limit of [Options], or with [backend.ErrTooLarge] if the message alone is larger than
+// MaxBytes. One call of Publish can store some messages and refuse others. Stored messages are
+// never dropped.
 type Backend struct {
 	options Options
 	totals  totals
@@ -115,8 +115,8 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// byTopic returns the places of msgs so that the messages of each topic are together, in their order; nil: they are
-// together in msgs. So a topic is locked once, and its messages get memory that is close together.
+// byTopic returns the indexes of msgs in an order that groups the messages by topic; nil: they already
+// are. Each topic is then locked once, and its messages are close together in memory.
 func byTopic(msgs []*backend.Message) (order []int) {
 	if !slices.ContainsFunc(msgs, func(m *backend.Message) bool { return m.Topic != msgs[0].Topic }) {
 		return nil

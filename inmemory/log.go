@@ -40,7 +40,7 @@ func (l *log) next() uint64 { return l.first + uint64(len(l.records)) }
 // at returns the message at an offset from first to next-1.
 func (l *log) at(offset uint64) *record { return l.records[offset-l.first] }
 
-// now returns the present time for a new message, not before the time of an earlier message.
+// now returns the time for a new message, which is never before that of an earlier one.
 func (l *log) now() time.Time {
 	if t := time.Now(); t.After(l.latest) {
 		l.latest = t

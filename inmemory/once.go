@@ -2,7 +2,7 @@ package inmemory
 
 import "time"
 
-// A once remembers the IDs of messages that were published with Message.Once. It keeps each
+// onceIDs remembers the IDs of messages that were published with Message.Once. It keeps each
 // ID for one to two windows, and find ignores an ID older than one window.
 type onceIDs struct {
 	window   time.Duration

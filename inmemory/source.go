@@ -200,7 +200,7 @@ func (s *source) entry(d *backend.Delivery, fenced bool) (*entry, error) {
 	if !ok || r.entry.group.path != s.group.path {
 		return nil, fmt.Errorf("%w: not a delivery of this group", backend.ErrRefused)
 	}
-	if r.entry.group != s.group || fenced && (r.entry.receipt != r || s.replaced()) { // the group was deleted and made anew, or the lease is over
+	if r.entry.group != s.group || fenced && (r.entry.receipt != r || s.replaced()) { // the group was deleted and recreated, or the lease is over
 		return nil, backend.ErrLeaseLost
 	}
 	return r.entry, nil
@@ -216,7 +216,7 @@ func (s *source) Close() error {
 }
 
 // failure returns the error of all calls after end, or nil before end. After Close of the
-// backend it is ErrClosed, also if the topic or the group was deleted before.
+// backend it is ErrClosed, even if the topic or the group was deleted before.
 func (s *source) failure() error {
 	if s.group.topic.totals.closed.Load() {
 		return backend.ErrClosed

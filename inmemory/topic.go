@@ -24,7 +24,7 @@ type topic struct {
 
 // unlock ends an access to the topic, whatever the access has changed. It forgets each
 // message that every group has settled together with all earlier messages and that is older than
-// Keep, tells totals, and wakes members. Without groups it forgets only removed messages.
+// Keep, updates totals, and wakes members. Without groups it forgets only removed messages.
 func (t *topic) unlock() {
 	defer t.mu.Unlock()
 	floor, unsettled := t.settledOffset(), 0

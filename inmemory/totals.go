@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A totals counts the stored and the unsettled messages of all topics together.
+// totals counts the stored and unsettled messages of all topics together, and enforces their limits.
 type totals struct {
 	maxMessages int
 	maxBytes    int64

@@ -96,19 +96,19 @@ func TestServe(t *testing.T) {
 		var ids []string
 		for at := link(page, "orders"); at != ""; {
 			page = v.page(at)
-			ids = append(ids, cells(page, "Id")...)
+			ids = append(ids, cells(page, "ID")...)
 			at = link(page, "Older events")
 		}
 		require.Len(t, ids, 60)
 		for i, id := range ids {
 			require.Equal(t, fmt.Sprint("e-", 59-i), id, "the newest first")
 		}
-		require.Equal(t, []string{"e-5", "e-12", "e-19", "e-26", "e-33", "e-40", "e-47", "e-54"}, cells(v.page("topic?name=orders&key=k-5"), "Id"))
+		require.Equal(t, []string{"e-5", "e-12", "e-19", "e-26", "e-33", "e-40", "e-47", "e-54"}, cells(v.page("topic?name=orders&key=k-5"), "ID"))
 
 		page = v.page("letters?topic=orders.dlq")
 		require.Equal(t, []string{"permanent"}, cells(page, "Reason"))
 		page = v.page(link(page, "2"))
-		require.Equal(t, []string{"e-3", "e-33"}, cells(page, "Id"))
+		require.Equal(t, []string{"e-3", "e-33"}, cells(page, "ID"))
 		page = v.page(link(page, cells(page, "Position")[1]))
 		require.Contains(t, page, "Why it failed")
 		require.Contains(t, html.UnescapeString(page), `"n": 33`)
@@ -156,7 +156,7 @@ func TestServePartitions(t *testing.T) {
 			return slices.Equal(cells(group, "State"), []string{"lives"}) && slices.Equal(cells(group, "Partitions"), []string{"0-2"})
 		})
 		require.Contains(t, cells(group, "Member")[0], "test@", "a member without an instance has the name of its service and machine")
-		require.NotEmpty(t, cells(v.page(link(page, "parts")), "Id"))
+		require.NotEmpty(t, cells(v.page(link(page, "parts")), "ID"))
 	})
 }
 
@@ -173,12 +173,12 @@ func TestServeThroughAnOutage(t *testing.T) {
 			v, r := b.serve()
 			require.Equal(t, []string{"3"}, cells(v.page(""), "Lag"))
 			server.Kill()
-			await(t, "the page says so", func() bool { return strings.Contains(v.page(""), `class="outage">The figures are of `) })
+			await(t, "the page says so", func() bool { return strings.Contains(v.page(""), `class="outage">Last updated `) })
 			require.Equal(t, []string{"billing"}, cells(v.page(""), "Group"), "the last numbers stay")
 			began := time.Now()
 			code, page := v.ask("topic?name=orders", "")
 			require.Equal(t, http.StatusServiceUnavailable, code)
-			require.Contains(t, page, "The broker does not answer.")
+			require.Contains(t, page, "The broker does not respond.")
 			require.Less(t, time.Since(began), 10*time.Second)
 			server.Run()
 			await(t, "the numbers are new", func() bool { return !strings.Contains(v.page(""), `class="outage"`) })
@@ -301,7 +301,7 @@ func changesOfServe(t *testing.T, b *bench) {
 	}
 	require.Contains(t, v.submit(client, group(), "pause", "why", "a test"), "group billing of orders is paused until somebody resumes it")
 	require.Contains(t, b.ok("", "groups", "orders").stdout, "a test")
-	require.Contains(t, v.submit(client, group(), "resume"), "group billing of orders goes on")
+	require.Contains(t, v.submit(client, group(), "resume"), "group billing of orders is resumed")
 	require.NotContains(t, b.ok("", "groups", "orders").stdout, "a test")
 
 	list := get("topic?name=orders.dlq&order=oldest")
@@ -317,13 +317,13 @@ func changesOfServe(t *testing.T, b *bench) {
 	ask = v.submit(client, get("letters?topic=orders.dlq"), "redrive")
 	require.Contains(t, ask, `<strong id="found">6</strong>`)
 	require.Contains(t, v.submit(client, ask, "confirm", "rate", "1000"), "6 dead letters redriven")
-	require.Empty(t, cells(get("topic?name=orders.dlq"), "Id"))
+	require.Empty(t, cells(get("topic?name=orders.dlq"), "ID"))
 	handled := b.ok("", "sub", "orders", "--group", "billing", "--idle-exit", "300ms").stdout
 	require.Equal(t, 9, strings.Count(handled, `"id":`), "every letter but the discarded one: %s", handled)
 	require.Contains(t, handled, `"type":"fixed"`)
 
 	ask = v.submit(client, group(), "reset", "to", "latest")
-	require.Contains(t, v.submit(client, ask, "confirm"), "begins again at latest, and has 0 unsettled events")
+	require.Contains(t, v.submit(client, ask, "confirm"), "starts again at latest, and has 0 unsettled events")
 	ask = v.submit(client, group(), "delete-group")
 	require.Contains(t, v.submit(client, ask, "confirm"), "group billing of orders is deleted")
 	require.NotContains(t, b.ok("", "groups").stdout, "billing")
@@ -370,9 +370,9 @@ func TestServeSchedule(t *testing.T) {
 
 		v, r := b.serve()
 		page := v.page("schedule?topic=reminders")
-		require.Equal(t, "40", dataOf(page, "Events that wait"))
-		require.Equal(t, "0", dataOf(page, "Of these overdue"))
-		require.Equal(t, []string{"nightly", "first", "e-0", "e-1"}, cells(page, "Id")[:4])
+		require.Equal(t, "40", dataOf(page, "Waiting events"))
+		require.Equal(t, "0", dataOf(page, "Overdue"))
+		require.Equal(t, []string{"nightly", "first", "e-0", "e-1"}, cells(page, "ID")[:4])
 		require.Len(t, cells(page, "Due"), 25)
 		require.Equal(t, []string{"0 3 * * *"}, cells(page, "Schedule"))
 		require.NotContains(t, []string{"never", "unknown", "paused"}, cells(page, "Next")[0])
@@ -390,9 +390,9 @@ func TestServeSchedule(t *testing.T) {
 		require.Equal(t, "soon", <-handled)
 		await(t, "a process publishes, and the entry has its event", func() bool {
 			page = v.page("schedule?topic=reminders")
-			return dataOf(page, "Events that wait") == "41" && !slices.Contains(cells(page, "Id"), "soon")
+			return dataOf(page, "Waiting events") == "41" && !slices.Contains(cells(page, "ID"), "soon")
 		})
-		require.NotEqual(t, "0", dataOf(page, "Of these at work"), "a backend that cannot tell says unknown")
+		require.NotEqual(t, "0", dataOf(page, "Publishing now"), "a backend that cannot tell says unknown")
 		require.Zero(t, r.end().code)
 	})
 }
@@ -428,7 +428,7 @@ func TestServeLifecycle(t *testing.T) {
 		require.Equal(t, []string{"bad"}, cells(page, "Event"))
 		require.Equal(t, []string{"1 of 3"}, cells(page, "Attempts"))
 		require.Equal(t, []string{"no answer"}, cells(page, "Error"))
-		require.Equal(t, []string{"bad"}, cells(v.page(link(page, "bad")), "Id"))
+		require.Equal(t, []string{"bad"}, cells(v.page(link(page, "bad")), "ID"))
 		require.Zero(t, r.end().code)
 	})
 }

@@ -50,7 +50,7 @@
   const lost = () => {
     const text = document.createElement("strong");
     text.className = "outage";
-    text.textContent = "The console does not answer. The figures are old.";
+    text.textContent = "The console does not respond. This page is out of date.";
     document.getElementById("state").replaceChildren(text);
   };
 

@@ -136,7 +136,7 @@ func TestForeignPagesCannotPostOrRead(t *testing.T) {
 	}
 	eval[any](s.tab, `document.forms[0].token.value = `+strconv.Quote(theirs)+`; document.forms[0].submit()`)
 	s.until("the form was sent", func() bool { return strings.HasPrefix(eval[string](s.tab, "location.href"), s.site.origin()) })
-	require.Equal(t, "another site has sent this form", s.text("body"))
+	require.Equal(t, "this form was sent by another site", s.text("body"))
 
 	acts, others := s.diary.count("POST /act ", http.StatusForbidden)
 	require.GreaterOrEqual(t, acts, 3)
@@ -171,7 +171,7 @@ func TestForeignNames(t *testing.T) {
 		"log: error other: The Cross-Origin-Opener-Policy header has been ignored") // as for each name without TLS
 	for _, page := range []string{"", "topic?name=" + ordersTopic, "assets/console.js"} {
 		w.open(page)
-		require.Equal(t, "this host is not a name of the console", w.text("body"))
+		require.Equal(t, "the console does not serve this host name", w.text("body"))
 		require.Equal(t, "421", eval[string](w, fmt.Sprintf(`fetch(%q).then(r => "" + r.status)`, "/"+page)))
 	}
 	w.quiet()
@@ -211,7 +211,7 @@ func TestBelowAPath(t *testing.T) {
 	mux.Handle("/ops/bus/", http.StripPrefix("/ops/bus", console.Handler(b, writable())))
 	w := newTab(t, serve(t, mux).origin())
 	w.open("ops/bus/")
-	w.until("the letters are counted", func() bool { return len(w.rows("Topics of dead letters")) > 0 })
+	w.until("the letters are counted", func() bool { return len(w.rows("Dead-letter topics")) > 0 })
 	for _, link := range []string{"billing", ordersTopic, "Oldest first", "eventbus", lettersTopic, "2", "1 ok", "Show all"} {
 		if link == "1 ok" {
 			w.click("eventbus")

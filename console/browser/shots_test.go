@@ -83,7 +83,7 @@ func (w *tab) take(file string, s shot) {
 	}
 	call(w, emulation.SetDeviceMetricsOverride, size)
 	w.open(s.url(w))
-	w.until("the figures are there", func() bool { return w.text("#state") == "" || strings.HasPrefix(w.text("#state"), "Figures of 20") })
+	w.until("the figures are there", func() bool { return w.text("#state") == "" || strings.HasPrefix(w.text("#state"), "Updated 20") })
 	raw, err := chromedp.Run(w.ctx, chromedp.CaptureScreenshot())
 	require.NoError(w.t, err)
 	picture, err := png.Decode(bytes.NewReader(raw))
