@@ -153,7 +153,7 @@ func TestServePartitions(t *testing.T) {
 		require.Equal(t, []string{"0", "1", "2"}, cells(group, "Partition"))
 		await(t, "the owner lives", func() bool {
 			group = v.page(link(page, "g"))
-			return slices.Equal(cells(group, "State"), []string{"lives"}) && slices.Equal(cells(group, "Partitions"), []string{"0-2"})
+			return slices.Equal(cells(group, "State"), []string{"alive"}) && slices.Equal(cells(group, "Partitions"), []string{"0-2"})
 		})
 		require.Contains(t, cells(group, "Member")[0], "test@", "a member without an instance has the name of its service and machine")
 		require.NotEmpty(t, cells(v.page(link(page, "parts")), "ID"))
