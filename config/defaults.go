@@ -10,7 +10,7 @@ type defaults subscription
 var keysWithoutDefault = []string{"topic", "topics", "group"}
 
 // inheritDefaults gives each subscription the keys of bus.defaults that it does not have itself, at any
-// depth. A mistake in the defaults is told once, so the subscriptions then inherit nothing.
+// depth. A mistake in the defaults is reported once: the subscriptions then inherit nothing.
 func inheritDefaults(root *node, d *decoder) {
 	from, to := root.at("bus", "defaults"), root.at("bus", "subscriptions")
 	if from == nil || to == nil || from.kind != mapping || to.kind != mapping {

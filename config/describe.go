@@ -74,7 +74,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	} else {
 		parts = append(parts, "acknowledged on success", describeRunTimeout(o.Timeout))
 		if o.LeaveTimeouts && o.Timeout > 0 {
-			parts = append(parts, "a run that times out leaves its event to the lease, "+roundDuration(o.Lease))
+			parts = append(parts, "a run that times out leaves its event until the lease ends, "+roundDuration(o.Lease))
 		}
 		parts = append(parts, describeRetries(o))
 		for _, r := range o.Retry.Rules {
@@ -95,7 +95,7 @@ func (c *Config) DescribeSubscription(name string) (string, error) {
 	if o.MaxBytes > 0 {
 		held += " or " + byteCount(o.MaxBytes)
 	}
-	return strings.Join(append(parts, held+" held", "others get them when this member is silent for "+roundDuration(o.Lease)), "; "), nil
+	return strings.Join(append(parts, held+" held", "others get them if this member is silent for "+roundDuration(o.Lease)), "; "), nil
 }
 
 // describeSharing names the other subscriptions of the same topic and group, which share its
@@ -116,7 +116,7 @@ func (c *Config) describeSharing(name string) string {
 
 func describeTimeout(d time.Duration) string {
 	if d < 0 {
-		return "takes as long as it takes"
+		return "has no time limit"
 	}
 	return "takes at most " + roundDuration(d)
 }
@@ -156,17 +156,17 @@ func describeConcurrency(o eventbus.SubscribeOptions) string {
 
 func describeStart(s eventbus.Start) string {
 	if s == eventbus.StartLatest {
-		return "a new group begins with the events published from then on"
+		return "a new group starts with the events published from then on"
 	}
 	if t, ok := s.At(); ok {
-		return "a new group begins with the events stored since " + t.Format(time.RFC3339)
+		return "a new group starts with the events stored since " + t.Format(time.RFC3339)
 	}
-	return "a new group begins after the position given"
+	return "a new group starts after the given position"
 }
 
 func describeRunTimeout(timeout time.Duration) string {
 	if timeout < 0 {
-		return "each run as long as it takes"
+		return "each run without a time limit"
 	}
 	return "each run at most " + roundDuration(timeout)
 }
@@ -177,7 +177,7 @@ func describeRetries(o eventbus.SubscribeOptions) string {
 	goes := describeDeadLetter(o)
 	_, then, _ := strings.Cut(goes, " ") // without its verb
 	if o.Retry.MaxAttempts < 0 {
-		return fmt.Sprintf("attempts without end, %s to %s apart; a permanent failure %s",
+		return fmt.Sprintf("unlimited attempts, %s to %s apart; a permanent failure %s",
 			roundDuration(o.Retry.Initial), roundDuration(o.Retry.Max), goes)
 	}
 	if o.Retry.MaxAttempts == 1 {
@@ -189,9 +189,9 @@ func describeRetries(o eventbus.SubscribeOptions) string {
 		if o.LeaveTimeouts {
 			worst = addCapped(worst, mulCapped(o.Lease, o.Retry.MaxAttempts-1))
 		}
-		words += fmt.Sprintf(" (at worst %s, if each finds a free handler and runs into its timeout)", roundDuration(addCapped(worst, mulCapped(o.Timeout, o.Retry.MaxAttempts))))
+		words += fmt.Sprintf(" (at worst %s, if every attempt finds a free handler and times out)", roundDuration(addCapped(worst, mulCapped(o.Timeout, o.Retry.MaxAttempts))))
 	} else {
-		words += fmt.Sprintf(" (at worst %s, and the time of the runs, which has no bound)", roundDuration(worst))
+		words += fmt.Sprintf(" (at worst %s plus the runs themselves, which have no time limit)", roundDuration(worst))
 	}
 	return words + ", then " + then
 }
@@ -296,7 +296,7 @@ func describeRule(r eventbus.RetryRule) string {
 	var does []string
 	switch {
 	case r.MaxAttempts < 0:
-		does = append(does, "attempts without end")
+		does = append(does, "unlimited attempts")
 	case r.MaxAttempts == 1:
 		does = append(does, "one attempt")
 	case r.MaxAttempts > 1:

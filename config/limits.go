@@ -11,25 +11,25 @@ import (
 
 // limits are the keys that limit the reads and runs of a subscription. Each is optional.
 type limits struct {
-	Rate        rateValue `key:"rate" example:"100/s" doc:"How many events may be read in a time, by all members of the subscription in the program."`
-	Burst       number    `key:"burst" min:"1" example:"20" doc:"How many of them may come at once. Default: the events of a second, at least 1."`
-	RateOf      text      `key:"rate_of" example:"billing" doc:"The name of another subscription in this file, which has a rate. The two share it."`
-	Redelivered number    `key:"redelivered" min:"1" option:"SubscribeOptions.MaxRedelivered" example:"4" doc:"How many handlers may run redelivered events at once, so that they leave handlers to fresh events. Less than concurrency (with a batch: times batch.size). Default: no bound."`
-	Adaptive    adaptive  `key:"adaptive" doc:"Bounds the held events by the time and the failures of handlers."`
-	Breaker     breaker   `key:"breaker" doc:"Reads nothing for a while after many handlers have failed."`
+	Rate        rateValue `key:"rate" example:"100/s" doc:"How many events all members of the subscription in this program may read per unit of time."`
+	Burst       number    `key:"burst" min:"1" example:"20" doc:"How many of them may be read at once. Default: one second's worth, at least 1."`
+	RateOf      text      `key:"rate_of" example:"billing" doc:"The name of another subscription in this file, whose rate the two share."`
+	Redelivered number    `key:"redelivered" min:"1" option:"SubscribeOptions.MaxRedelivered" example:"4" doc:"How many handlers may run redelivered events at once, leaving the others for new events. Must be less than concurrency (times batch.size, with a batch). Default: no limit."`
+	Adaptive    adaptive  `key:"adaptive" doc:"Adapts the number of held events to the run time and failures of handlers."`
+	Breaker     breaker   `key:"breaker" doc:"Stops reading for a while after many handlers have failed."`
 }
 
 type adaptive struct {
-	Min number `key:"min" default:"1" min:"1" doc:"The least number of events that may be held."`
-	Max number `key:"max" required:"true" min:"1" example:"64" doc:"The greatest number of events that may be held. Useful with as many handlers: concurrency."`
+	Min number `key:"min" default:"1" min:"1" doc:"The lower limit for held events."`
+	Max number `key:"max" required:"true" min:"1" example:"64" doc:"The upper limit for held events. Set concurrency to the same number of handlers."`
 }
 
 type breaker struct {
 	Failures percent  `key:"failures" required:"true" example:"50%" doc:"The share of failed runs that opens the breaker."`
 	Window   duration `key:"window" default:"10s" min:"1ms" doc:"The time over which runs are counted."`
-	Runs     number   `key:"runs" default:"10" min:"1" doc:"The least number of runs in the window that opens the breaker."`
-	Pause    duration `key:"pause" default:"30s" min:"1ms" doc:"How long an open breaker reads nothing."`
-	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events may be read after a pause, and how many runs must then succeed before the breaker closes."`
+	Runs     number   `key:"runs" default:"10" min:"1" doc:"The minimum number of runs in the window before the breaker can open."`
+	Pause    duration `key:"pause" default:"30s" min:"1ms" doc:"How long an open breaker stops reading."`
+	Trials   number   `key:"trials" default:"1" min:"1" doc:"How many events may be read after a pause, and how many runs must then succeed for the breaker to close."`
 }
 
 // newLimiter returns a limiter that joins the limits that the file sets for a subscription, or

@@ -50,7 +50,7 @@ type schedule struct {
 	Every     duration `key:"every" min:"1s" example:"15m" doc:"The time between two events. Either every or cron is given."`
 	Cron      text     `key:"cron" example:"0 3 * * *" doc:"The times of the events: five fields, or a descriptor such as @daily."`
 	Zone      text     `key:"zone" example:"Europe/Berlin" doc:"The time zone of cron. Default: UTC."`
-	Missed    missed   `key:"missed" example:"none" doc:"Which events are published that are late because no process ran: one for all (the default), none, or all."`
+	Missed    missed   `key:"missed" example:"none" doc:"Which events to publish for times that were missed because no process was running: one for all of them (the default), none, or all."`
 	MaxMissed number   `key:"max_missed" min:"1" example:"24" doc:"The most events that missed: all makes up for, the latest. Default: 1000."`
 	Type      text     `key:"type" example:"report.due" doc:"The type of the events."`
 	Key       text     `key:"key" example:"reports" doc:"The key of the events."`

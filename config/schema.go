@@ -57,7 +57,7 @@ func objectSchema(t reflect.Type) schema {
 
 // fileDoc returns the documentation of the key that names the file with a secret.
 func fileDoc(f *field) string {
-	return "The path of a file that holds " + f.key + ", in its place. A relative one begins where this file is."
+	return "The path of a file that contains " + f.key + ". A relative path starts at the directory of this file."
 }
 
 func valueSchema(t reflect.Type, f *field) schema {

@@ -36,14 +36,14 @@ func TestConfigCheck(t *testing.T) {
 	code, stdout, stderr := command(t, "config", "check", name)
 	require.Zero(t, code, stderr)
 	require.Empty(t, stderr)
-	const tail = "at most 1,024 events or 64 MiB held; others get them when this member is silent for 30s"
+	const tail = "at most 1,024 events or 64 MiB held; others get them if this member is silent for 30s"
 	require.Equal(t, strings.Join([]string{
 		"bus: each Publish takes at most 30s; at most 10,000 events or 64 MiB wait to be published, then Publish waits; the shutdown after Run takes at most 25s",
-		"audit: shop.orders, group audit, 1 at a time, in no order; a new group begins with the events published from then on; acknowledged before it runs, so failed events are discarded; each run at most 1m; at most 1,024 events held; others get them when this member is silent for 1h",
-		"billing: shop.orders, group billing, 16 at a time, in order of keys; acknowledged on success; each run at most 1m; up to 8 attempts over about 3m2s (at worst 11m38s, if each finds a free handler and runs into its timeout), then to shop.lost; " + tail,
-		"forever: shop.lost, group f, 1 at a time, in order; acknowledged on success; each run as long as it takes; attempts without end, 1s to 10m apart; a permanent failure is discarded; " + tail,
+		"audit: shop.orders, group audit, 1 at a time, in no order; a new group starts with the events published from then on; acknowledged before it runs, so failed events are discarded; each run at most 1m; at most 1,024 events held; others get them if this member is silent for 1h",
+		"billing: shop.orders, group billing, 16 at a time, in order of keys; acknowledged on success; each run at most 1m; up to 8 attempts over about 3m2s (at worst 11m38s, if every attempt finds a free handler and times out), then to shop.lost; " + tail,
+		"forever: shop.lost, group f, 1 at a time, in order; acknowledged on success; each run without a time limit; unlimited attempts, 1s to 10m apart; a permanent failure is discarded; " + tail,
 		"once: t, group o (its events are shared with slow), 1 at a time, in order of keys; acknowledged on success; each run at most 1m; one attempt, then to t.dlq; " + tail,
-		"slow: t, group o (its events are shared with once), 1 at a time, in order of keys; acknowledged on success; each run as long as it takes; up to 3 attempts over about 3s (at worst 3s, and the time of the runs, which has no bound), then to t.dlq; " + tail,
+		"slow: t, group o (its events are shared with once), 1 at a time, in order of keys; acknowledged on success; each run without a time limit; up to 3 attempts over about 3s (at worst 3s plus the runs themselves, which have no time limit), then to t.dlq; " + tail,
 		"",
 	}, "\n"), stdout)
 
