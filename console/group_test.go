@@ -19,7 +19,7 @@ func TestGroupPage(t *testing.T) {
 		v := visit(t, m, console.Options{})
 		p := v.page(v.page("").link("audit"))
 		require.Contains(t, p.text, "by ann, until somebody resumes it: the bank is closed")
-		require.Contains(t, p.text, "An operator has paused the group.")
+		require.Contains(t, p.text, "An operator has paused the group")
 		require.Len(t, v.page(v.page("").link("g")).cells("Partitions"), 3)
 		code, body := v.answer("group?topic=orders&name=nobody")
 		require.Equal(t, http.StatusNotFound, code)
