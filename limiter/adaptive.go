@@ -7,46 +7,46 @@ import (
 	"time"
 )
 
-// An Adaptive is a [Limiter] that adjusts its number of places to the handlers. The number
-// grows while runs take no longer than with few places. It shrinks when runs take longer,
-// or fail. To use all places, SubscribeOptions.Concurrency must be at least the greatest
-// number of places. The methods are safe for concurrent use.
+// An Adaptive is a [Limiter] that adjusts its number of slots to the handlers, so that it protects
+// a service that they call. The number grows while runs take no longer than they do with few slots,
+// and shrinks when runs take longer or fail. For all slots to be used, SubscribeOptions.Concurrency
+// must be at least the maximum. The methods are safe for concurrent use.
 //
-// An Adaptive measures runs, the calls of handlers, in rounds. A round has as many runs as
-// there are places, and ten at least. Runs that began before the last change of the number
-// of places do not count. At the end of a round the limiter computes
+// An Adaptive measures runs, the calls of handlers, in rounds. A round has as many runs as there
+// are slots, and at least ten. Runs that started before the last change of the limit do not count.
+// At the end of a round the limiter computes
 //
 //	mean     = the total time of the runs / the number of runs
 //	base     = the least mean since the last probe; a mean counts if at most a tenth failed
 //	gradient = 2·base / mean, or the share of runs that succeeded if more than a tenth
 //	           failed; at least ½ and at most 1
-//	places   = gradient·places, if the gradient is below 1
-//	           places + √places, otherwise, if at least half of them held messages at one time
+//	slots    = gradient·slots, if the gradient is below 1
+//	           slots + √slots, otherwise, if at least half of them held messages at one time
 //
-// After every hundredth round comes a probe: the limiter keeps a quarter of the places and
-// measures base anew. So base follows a service that has become slower for good. With so
-// few places no queue forms in front of the service, so runs of a probe do not wait there.
+// Every hundredth round is followed by a probe: the limiter keeps a quarter of the slots and
+// measures base again, so that base follows a service that has become slower for good. With so few
+// slots no queue forms in front of the service, so the runs of a probe do not wait there.
 type Adaptive struct {
-	places   *pool
+	slots    *pool
 	min, max float64
 
 	mu     sync.Mutex
 	limit  float64
 	round  Released // sums of the runs of this round
-	skip   int      // runs still to be ignored, because they began before the last change of limit
-	most   int      // the most places that held messages at the same time in this round
+	skip   int      // runs still to be ignored, because they started before the last change of limit
+	most   int      // the most slots that held messages at the same time in this round
 	rounds int
 	state  AdaptiveState
 }
 
 var _ Limiter = (*Adaptive)(nil)
 
-// An AdaptiveState has the figures of an Adaptive after its last round.
+// An AdaptiveState describes an Adaptive after its last round.
 type AdaptiveState struct {
-	Limit    int           // the number of places now
-	Gradient float64       // see Adaptive; 1: runs are as fast as usual; 0: no round has ended
+	Limit    int           // the current number of slots
+	Gradient float64       // see Adaptive; 1 means that runs are as fast as usual, 0 that no round has ended
 	Mean     time.Duration // the mean time of the runs of the last round
-	Base     time.Duration // the least Mean since the last probe; 0: not known
+	Base     time.Duration // the least Mean since the last probe, or 0 if unknown
 }
 
 const (
@@ -56,14 +56,14 @@ const (
 	roundsPerProbe = 100
 )
 
-// NewAdaptive returns a limiter of at least min and at most max places. It begins with min
-// places. NewAdaptive panics unless 1 ≤ min ≤ max.
+// NewAdaptive returns a limiter with at least min and at most max slots. It starts with min.
+// NewAdaptive panics unless 1 ≤ min ≤ max.
 func NewAdaptive(min, max int) *Adaptive {
 	if min < 1 || max < min {
 		panic("limiter: NewAdaptive needs 1 ≤ min ≤ max")
 	}
 	return &Adaptive{
-		places: newPool(min, 0), min: float64(min), max: float64(max),
+		slots: newPool(min, 0), min: float64(min), max: float64(max),
 		limit: float64(min), state: AdaptiveState{Limit: min},
 	}
 }
@@ -78,20 +78,20 @@ func (a *Adaptive) State() AdaptiveState {
 
 // Acquire implements [Limiter].
 func (a *Adaptive) Acquire(ctx context.Context, max int) (Grant, error) {
-	return a.places.Acquire(ctx, max)
+	return a.slots.Acquire(ctx, max)
 }
 
 // Fill implements [Limiter].
 func (a *Adaptive) Fill(g Grant, n int, bytes int64) {
-	a.places.Fill(g, n, bytes)
+	a.slots.Fill(g, n, bytes)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.most = max(a.most, a.places.filled())
+	a.most = max(a.most, a.slots.filled())
 }
 
 // Release implements [Limiter].
 func (a *Adaptive) Release(r Released) {
-	a.places.Release(r)
+	a.slots.Release(r)
 	if r.Runs == 0 {
 		return
 	}
@@ -109,7 +109,7 @@ func (a *Adaptive) Release(r Released) {
 	}
 }
 
-// endRound computes the number of places at the end of a round, and begins the next round.
+// endRound computes the number of slots at the end of a round and starts the next one.
 func (a *Adaptive) endRound() {
 	s, before := &a.state, a.state.Limit
 	s.Gradient = 1
@@ -135,7 +135,7 @@ func (a *Adaptive) endRound() {
 	a.limit = min(max(a.limit, a.min), a.max)
 	a.round, a.most = Released{}, 0
 	if s.Limit = int(a.limit); s.Limit != before {
-		a.skip = a.places.filled()
-		a.places.resize(s.Limit)
+		a.skip = a.slots.filled()
+		a.slots.resize(s.Limit)
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// All returns a limiter that grants a place if each of limiters grants one. It asks
-// limiters in the given order. While it waits for one of them, it keeps places of the
-// limiters before it. So subscriptions that share limiters must pass them to All in the
-// same order, or they may deadlock. A Breaker belongs last: if it opens while another limiter
-// waits, no read begins. All panics if there is no limiter, or if one is nil.
+// All returns a limiter that grants a slot if each of limiters grants one. It asks them in the
+// given order, and while it waits for one of them it keeps slots of those before it. Subscriptions
+// that share limiters must therefore pass them to All in the same order, or they may deadlock. Put
+// a Breaker last: if it opens while another limiter waits, no read starts. All panics if there is
+// no limiter, or if one is nil.
 func All(limiters ...Limiter) Limiter {
 	if len(limiters) == 0 {
 		panic("limiter: All needs a limiter")
@@ -50,7 +50,7 @@ func (a all) endRest(g, least Grant) {
 	}
 }
 
-// and returns the lesser of each bound of g and h.
+// and returns the lesser of each limit of g and h.
 func (g Grant) and(h Grant) Grant {
 	bytes := min(g.Bytes, h.Bytes)
 	if g.Bytes == 0 || h.Bytes == 0 {
@@ -65,8 +65,8 @@ func (a all) Fill(g Grant, n int, bytes int64) {
 	}
 }
 
-// Release tells the last limiter first. So no place is free before a Breaker has counted the
-// failed runs, and no read that waits for a place begins after they have opened it.
+// Release releases the last limiter first, so that no slot is free before a Breaker has counted the
+// failed runs, and no read that waits for a slot starts after they have opened it.
 func (a all) Release(r Released) {
 	for _, l := range slices.Backward(a) {
 		l.Release(r)

@@ -9,28 +9,27 @@ import (
 
 // BreakerOptions are the settings of a Breaker. A zero field means its default.
 type BreakerOptions struct {
-	// Failures is the least share of failed runs that opens the breaker: above 0 and at
-	// most 1. Default 0.5.
+	// Failures is the share of failed runs that opens the breaker, above 0 and at most 1. Default
+	// 0.5.
 	Failures float64
 
 	// Window is the time over which runs are counted. Default 10 s.
 	Window time.Duration
 
-	// Runs is the least number of runs (calls of handlers) in the window. With fewer runs
-	// the breaker stays closed. Default 10.
+	// Runs is the least number of runs (calls of handlers) in the window that can open the breaker.
+	// Default 10.
 	Runs int
 
 	// Pause is how long an open breaker grants nothing. Default 30 s.
 	Pause time.Duration
 
-	// Trials is the number of places that the breaker grants after a pause. If that many
-	// runs succeed, the breaker closes. Default 1. If subscriptions share a breaker, Trials
-	// must be at least their number, because a subscription keeps a place while its topic
-	// is empty.
+	// Trials is the number of slots that the breaker grants after a pause. If that many runs
+	// succeed, it closes. Default 1. If subscriptions share a breaker, Trials must be at least
+	// their number, because a subscription keeps a slot while its topic is empty.
 	Trials int
 }
 
-// Effective returns o with the default in each zero field, as NewBreaker uses it.
+// Effective returns o with defaults in place of zero fields, as NewBreaker uses it.
 func (o BreakerOptions) Effective() BreakerOptions {
 	if o.Failures == 0 {
 		o.Failures = 0.5
@@ -50,26 +49,26 @@ func (o BreakerOptions) Effective() BreakerOptions {
 	return o
 }
 
-// A BreakerState says how many places a Breaker grants.
+// A BreakerState says how many slots a Breaker grants.
 type BreakerState string
 
 // The states of a Breaker.
 const (
-	Closed   BreakerState = "closed"    // it grants all places
-	Open     BreakerState = "open"      // it grants no place
-	HalfOpen BreakerState = "half-open" // it grants a few places: the trials
+	Closed   BreakerState = "closed"    // it grants all slots
+	Open     BreakerState = "open"      // it grants no slots
+	HalfOpen BreakerState = "half-open" // it grants a few slots, the trials
 )
 
-// A Breaker is a circuit breaker: a limiter that opens when too large a share of runs, the
-// calls of handlers, has failed. While it is open, its subscriptions begin no read. They
-// have the state observer.Limited, with the reason as their error. Held events, and the
-// events of a read under way, are still handled. No event is lost, because the other events
-// wait in the backend. After BreakerOptions.Pause a subscription reads a few events, the
-// trials. If the trials succeed, the breaker closes. If any run fails before that, the
-// breaker opens again.
+// A Breaker is a circuit breaker: a limiter that opens when too large a share of runs, the calls of
+// handlers, has failed. While it is open, its subscriptions start no read, and have the state
+// observer.Limited with the reason as their error. They still handle events that they hold, and
+// those of a read in progress. No event is lost, because all others wait in the backend.
 //
-// Every run that returns an error counts as failed, even if eventbus.Snooze or
-// eventbus.Drop has made the error. The methods are safe for concurrent use.
+// After BreakerOptions.Pause a subscription reads a few events, the trials. If they succeed, the
+// breaker closes. If any run fails before that, it opens again.
+//
+// Every run that returns an error counts as failed, even if the error comes from eventbus.Snooze or
+// eventbus.Drop. The methods are safe for concurrent use.
 type Breaker struct {
 	options BreakerOptions
 
@@ -77,17 +76,16 @@ type Breaker struct {
 	state   BreakerState
 	reason  string    // in state Open: why the breaker is open
 	until   time.Time // in state Open: the end of the pause
-	held    int       // granted places that were not given back
-	old     int       // in state HalfOpen: the places of held that were granted before the pause
+	held    int       // granted slots that were not released
+	old     int       // in state HalfOpen: the slots of held that were granted before the pause
 	good    int       // in state HalfOpen: the runs that succeeded
 	counts  [windowParts]windowPart
-	changed chan struct{} // closed and replaced when waiting calls of Acquire shall try again
+	changed chan struct{} // closed and replaced when waiting calls of Acquire should try again
 }
 
 var _ Limiter = (*Breaker)(nil)
 
-// windowParts is the number of parts of the window. The window moves on by one part at a
-// time.
+// windowParts is the number of parts of the window, which moves one part at a time.
 const windowParts = 10
 
 // A windowPart counts the runs of one part of the window.
@@ -96,8 +94,8 @@ type windowPart struct {
 	runs, failed int
 }
 
-// NewBreaker returns a closed breaker. It panics if a field of o is negative, or Failures
-// is more than 1.
+// NewBreaker returns a closed breaker. It panics if a field of o is negative, or Failures is more
+// than 1.
 func NewBreaker(o BreakerOptions) *Breaker {
 	if o.Failures < 0 || o.Failures > 1 || o.Window < 0 || o.Runs < 0 || o.Pause < 0 || o.Trials < 0 {
 		panic("limiter: NewBreaker needs options that are not negative, and Failures of at most 1")
@@ -105,8 +103,8 @@ func NewBreaker(o BreakerOptions) *Breaker {
 	return &Breaker{options: o.Effective(), state: Closed, changed: make(chan struct{})}
 }
 
-// State returns the state of the breaker. After the pause the state stays Open until a
-// subscription asks for places.
+// State returns the state of the breaker. After the pause it stays Open until a subscription asks
+// for slots.
 func (b *Breaker) State() BreakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,8 +126,8 @@ func (b *Breaker) Acquire(ctx context.Context, max int) (Grant, error) {
 	}
 }
 
-// take grants at most max places. If it grants none, it returns an error, or a channel that
-// is closed when the caller shall try again.
+// take grants at most max slots. If it grants none, it returns an error, or a channel that is
+// closed when the caller should try again.
 func (b *Breaker) take(max int) (int, <-chan struct{}, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,8 +144,8 @@ func (b *Breaker) take(max int) (int, <-chan struct{}, error) {
 	return max, b.changed, nil
 }
 
-// Fill implements [Limiter]. A read from before the pause that ends without messages makes
-// room for further trials.
+// Fill implements [Limiter]. When a read from before the pause ends without messages, further
+// trials become possible.
 func (b *Breaker) Fill(g Grant, n int, _ int64) {
 	unused := g.Messages - n
 	if unused == 0 {
@@ -174,8 +172,8 @@ func (b *Breaker) Release(r Released) {
 			b.open(now, fmt.Sprintf("the breaker is open for %v: %d of %d runs failed within %v", b.options.Pause, failed, runs, b.options.Window))
 		}
 	case HalfOpen:
-		// The breaker cannot tell whether a released place was a trial. It assumes that
-		// settled places are from before the pause and unused ones are not, see Fill.
+		// The breaker cannot tell whether a released slot was a trial. It assumes that
+		// settled slots are from before the pause, and unused ones are not, see Fill.
 		b.old = min(max(b.old-r.Settled, 0), b.held)
 		b.good += r.Runs - r.Failed
 		switch {
@@ -188,8 +186,8 @@ func (b *Breaker) Release(r Released) {
 	}
 }
 
-// count adds the runs of r to the window, and returns the number of all runs and of the
-// failed runs in the window.
+// count adds the runs of r to the window, and returns how many runs, and how many failed ones, are
+// in it.
 func (b *Breaker) count(now time.Time, r Released) (runs, failed int) {
 	turn := now.UnixNano() / max(int64(b.options.Window)/windowParts, 1)
 	part := &b.counts[turn%windowParts]

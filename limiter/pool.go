@@ -9,29 +9,29 @@ import (
 
 var _ Limiter = (*pool)(nil)
 
-// A pool is a limiter with a bound on places and on bytes. A bound of 0 means no bound. It
-// grants places to callers in the order of their calls. Otherwise a subscription that waits
-// for messages of an empty topic could take back the same places again and again.
+// A pool is a limiter with a limit on slots, one on bytes, or both; 0 means no limit. It serves
+// callers in the order of their calls. Otherwise a subscription that waits for messages of an empty
+// topic could take the same slots again and again.
 type pool struct {
-	places int
-	bytes  int64
+	slots int
+	bytes int64
 
 	mu      sync.Mutex
-	taken   int       // places of open grants, and places that hold messages
+	taken   int       // slots of open grants, and slots that hold messages
 	open    Grant     // the sum of the grants whose reads have not ended
-	held    int64     // the total size of the messages in places, in bytes
+	held    int64     // the total size of the messages held, in bytes
 	largest int64     // the size of a message that was read alone; it shrinks with each read
 	shared  bool      // two grants were open at the same time
-	line    []*waiter // the calls of Acquire that wait, in order; while there are any, no place is free
+	waiters []*waiter // the waiting calls of Acquire, in order; while there are any, no slot is free
 }
 
-// A waiter is a call of Acquire that waits for at most max places.
+// A waiter is a waiting call of Acquire, for at most max slots.
 type waiter struct {
 	max  int
 	gets chan Grant
 }
 
-func newPool(places int, bytes int64) *pool { return &pool{places: places, bytes: bytes} }
+func newPool(slots int, bytes int64) *pool { return &pool{slots: slots, bytes: bytes} }
 
 func (p *pool) Acquire(ctx context.Context, max int) (Grant, error) {
 	g, w := p.take(max)
@@ -45,14 +45,14 @@ func (p *pool) Acquire(ctx context.Context, max int) (Grant, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at := slices.Index(p.line, w); at >= 0 {
-		p.line = slices.Delete(p.line, at, at+1)
+	if at := slices.Index(p.waiters, w); at >= 0 {
+		p.waiters = slices.Delete(p.waiters, at, at+1)
 		return Grant{}, context.Cause(ctx)
 	}
 	return <-w.gets, nil // granted just now
 }
 
-// take grants at most max places, or adds a waiter to the line.
+// take grants at most max slots, or returns a new waiter.
 func (p *pool) take(max int) (Grant, *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,15 +61,15 @@ func (p *pool) take(max int) (Grant, *waiter) {
 		return g, nil
 	}
 	w := &waiter{max: max, gets: make(chan Grant, 1)}
-	p.line = append(p.line, w)
+	p.waiters = append(p.waiters, w)
 	return Grant{}, w
 }
 
-// grant grants at most max places, as many as are free. The caller holds mu.
+// grant grants as many slots as are free, at most max. The caller holds mu.
 func (p *pool) grant(max int) Grant {
 	g := Grant{Messages: max}
-	if p.places > 0 {
-		g.Messages = min(max, p.places-p.taken)
+	if p.slots > 0 {
+		g.Messages = min(max, p.slots-p.taken)
 	}
 	if p.bytes > 0 {
 		if g.Bytes = p.budget(g.Messages); g.Bytes <= 0 {
@@ -85,16 +85,16 @@ func (p *pool) grant(max int) Grant {
 	return g
 }
 
-// shares is the number of reads of many messages that can be open at the same time in one bound
-// of bytes. A read for one message gets less, so that many of them can wait.
+// shares is how many reads of many messages can be open at the same time under a limit of bytes. A
+// read for a single message gets less, so that many of them can wait.
 const (
 	shares    = 8
 	oneShares = 4096
 )
 
-// budget returns the bytes of the next grant, for a number of messages; zero or less if there
-// are none. Each read may exceed its bytes by one message. So only one read gets less bytes than
-// the largest message probably has. The caller holds mu.
+// budget returns the bytes of the next grant for a number of messages, or zero or less if there are
+// none. Each read may exceed its bytes by one message, so only one read gets fewer bytes than the
+// largest message probably has. The caller holds mu.
 func (p *pool) budget(messages int) int64 {
 	free := p.bytes - p.held - p.open.Bytes
 	share := max(p.bytes/shares, p.largest, 1)
@@ -112,15 +112,15 @@ func (p *pool) budget(messages int) int64 {
 	return max(share, free/2) // the other half is for a second subscription
 }
 
-// resize changes the bound on places. Granted places stay granted.
-func (p *pool) resize(places int) {
+// resize changes the limit on slots. Granted slots stay granted.
+func (p *pool) resize(slots int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.places = places
+	p.slots = slots
 	p.wake()
 }
 
-// filled returns how many places hold messages.
+// filled returns how many slots hold messages.
 func (p *pool) filled() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,14 +159,14 @@ func (p *pool) Release(r Released) {
 	p.wake()
 }
 
-// wake grants the free places to the calls that wait, in order. The caller holds mu.
+// wake grants free slots to waiters, in order. The caller holds mu.
 func (p *pool) wake() {
-	for len(p.line) > 0 {
-		g := p.grant(p.line[0].max)
+	for len(p.waiters) > 0 {
+		g := p.grant(p.waiters[0].max)
 		if g.Messages <= 0 {
 			return
 		}
-		p.line[0].gets <- g
-		p.line = slices.Delete(p.line, 0, 1)
+		p.waiters[0].gets <- g
+		p.waiters = slices.Delete(p.waiters, 0, 1)
 	}
 }

@@ -13,25 +13,23 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A bucket is a token bucket: it has a token for each message that may be read now. A token
-// is spent after the read of its message. So a read without messages spends no token.
+// A bucket is a token bucket with a token for each message that may be read now. A token is spent
+// once its message has been read, so a read without messages costs nothing.
 type bucket struct {
 	mu      sync.Mutex
 	tokens  *rate.Limiter
-	granted int // granted places that hold no message yet
+	granted int // granted slots that hold no message yet
 }
 
 var _ limiter.Limiter = (*bucket)(nil)
 
-// New returns a limiter that lets perSecond messages be read per second, and at most burst
-// of them at the same moment. In t seconds one subscription reads at most burst +
-// t·perSecond messages. Places become free with time, not when messages are settled. New
-// panics if perSecond or burst is not positive.
+// New returns a limiter that lets perSecond messages be read per second, and at most burst of them
+// at once. In t seconds a subscription reads at most burst + t·perSecond messages. Slots become
+// free with time, not when messages are settled. New panics if perSecond or burst is not positive.
 //
-// Subscriptions with the same limiter share the rate. A subscription that waits for
-// messages of an empty topic takes nothing from the others. Therefore several subscriptions
-// together may exceed the bound by burst, and by one message for each of them. Later
-// messages then wait longer.
+// Subscriptions with the same limiter share the rate. One that waits for messages of an empty topic
+// takes nothing from the others. In return, several subscriptions together may exceed the limit by
+// burst, and by one message each; later messages then wait longer.
 func New(perSecond float64, burst int) limiter.Limiter {
 	if !(perSecond > 0) || burst < 1 {
 		panic("rate: New needs a positive rate and a positive burst")
@@ -57,9 +55,9 @@ func (b *bucket) Acquire(ctx context.Context, max int) (limiter.Grant, error) {
 
 const maxTokens = 1 << 30 // more are not counted, so that no sum overflows
 
-// take grants at most max places. Without a token it grants none, and returns how long to
-// wait for the next token. If granted places without messages use up all tokens, take
-// nevertheless grants one place, because their reads may wait for long.
+// take grants at most max slots. Without a token it grants none, and returns how long to wait for
+// the next one. If granted slots without messages claim all tokens, take still grants one, because
+// the reads that hold them may wait for long.
 func (b *bucket) take(max int) (n int, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,5 +83,5 @@ func (b *bucket) Fill(g limiter.Grant, n int, _ int64) {
 	b.tokens.ReserveN(time.Now(), n) // after this call the number of tokens may be negative
 }
 
-// Release does nothing, because places become free with time.
+// Release does nothing, because slots become free with time.
 func (b *bucket) Release(limiter.Released) {}
