@@ -5,9 +5,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Observer returns the hooks that make the records. Join it with others by [observer.Join]. A
-// hook takes about a microsecond. The hook Handled makes the engine settle each event by
-// itself, which costs a fast handler some throughput.
+// Observer returns the hooks that make the records. Combine it with others using [observer.Join]. A
+// hook takes about a microsecond. The hook Handled makes the engine settle each event by itself,
+// which costs fast handlers some throughput.
 func (r *Recorder) Observer() observer.Observer {
 	return observer.Observer{
 		Started: func(e observer.Started) { r.add(about(Active, e.About)) },
@@ -53,8 +53,8 @@ func about(state State, a observer.About) Record {
 	return Record{State: state, Topic: a.Topic, Group: a.Group, ID: a.ID, Type: a.Type, Attempt: a.Attempt}
 }
 
-// ended returns the state after the run of e. It is empty if another hook tells the rest, with
-// a reason or a delay.
+// ended returns the state after a run. It is empty if another hook makes the record, with a reason
+// or a delay.
 func ended(e observer.Handled) State {
 	switch {
 	case e.Outcome == observer.Snooze, e.Outcome == observer.Discard:
@@ -69,7 +69,7 @@ func ended(e observer.Handled) State {
 	return Failed
 }
 
-// text returns the text of err, as a record has it.
+// text returns the text of err for a record.
 func text(err error) string {
 	const most = 4 << 10
 	s := observer.ErrorText(err)

@@ -1,6 +1,6 @@
-// Package lifecycle publishes a record of each step of an event: a run begins, it has
-// succeeded or failed, the event is retried, dead-lettered or discarded. Other processes
-// follow the records of a topic.
+// Package lifecycle publishes a record of each step of an event: a run starts, it succeeds or
+// fails, the event is retried, dead-lettered or discarded. Other processes can follow the records
+// of a topic.
 //
 //	records := lifecycle.New(lifecycle.Options{})
 //	bus, err := eventbus.Open(ctx, url, eventbus.Options{
@@ -22,24 +22,23 @@
 //
 // # Promises
 //
-// Records are best effort, and cost the bus no wait: a step puts its record into a bounded
-// queue, and one goroutine publishes them. If the queue is full, or the broker does not store
-// a record, it is dropped, counted and told. After a crash the records of the last moments
-// are missing. For a record that is certainly stored before an event is settled, use
-// middleware.Audit, for which each event waits.
+// Records are best effort, and the bus never waits for them: a step puts its record into a bounded
+// queue, and one goroutine publishes what is queued. If the queue is full, or the broker does not
+// store a record, the record is dropped, counted and reported. After a crash the last records are
+// missing. If you need a record that is certainly stored before an event is settled, use
+// middleware.Audit, which makes each event wait.
 //
 // A record has the text of the error, but not the payload, headers or key of the event.
 //
 // # Topics
 //
-// The records about events of a topic "orders" are in the topic "orders.lifecycle". There are
-// no records about the events of a topic with this ending, nor about records elsewhere.
+// The records about events of the topic "orders" are in the topic "orders.lifecycle". Events of
+// topics with this suffix have no records, and neither do records that end up elsewhere.
 //
-// Each process keeps the newest Options.MaxRecords of a topic: it removes the oldest of the
-// records that it has found at its start or written since. So a topic has at most MaxRecords
-// and a tenth for each process that has written to it since the last one started. Only records
-// are removed, and no other event of the topic. A group of a topic of records may miss
-// removed ones, so follow it without a group.
+// Each process keeps the newest Options.MaxRecords of a topic: it removes the oldest of those that
+// it found at its start or has written since. So a topic has at most MaxRecords plus a tenth for
+// each process that has written to it since the last one started. Other events in the topic are
+// never removed. Follow the records without a group, because a group may miss removed ones.
 package lifecycle
 
 import (
@@ -59,14 +58,14 @@ import (
 
 // Options are the settings of a [Recorder]. A zero field means its default.
 type Options struct {
-	MaxRecords int           // the newest records of a topic that this process keeps; default 10,000
-	Queue      int           // the most records that wait to be published; default 4,096
-	Timeout    time.Duration // bounds each call to the backend; default 5 s
-	Source     string        // the Source of the records; default: the name of the program's file
+	MaxRecords int           // how many of a topic's newest records this process keeps; default 10,000
+	Queue      int           // how many records may wait to be published; default 4,096
+	Timeout    time.Duration // limits each call to the backend; default 5 s
+	Source     string        // the Source of the records; default: the file name of the program
 
-	// OnDrop is called on the goroutine of the recorder if records were dropped since its
-	// last call, or if old records cannot be removed; records is 0 then. It is called at
-	// most once in ten seconds, and by Close. Default: log a warning with slog.Default().
+	// OnDrop is called on the recorder's goroutine, at most once in ten seconds and by Close, if
+	// records were dropped since the previous call, or, with records = 0, if old records cannot be
+	// removed. Default: log a warning with slog.Default().
 	OnDrop func(records int64, err error)
 }
 
@@ -93,11 +92,11 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	waiting []Record
-	flying  int // records taken from waiting that are not published yet
+	sending int // records taken from waiting that are not published yet
 	dropped int64
 	why     error // the latest reason for a drop
 	closed  bool
-	wake    chan struct{}      // has an element if waiting or closed has changed
+	wake    chan struct{}      // holds an element if waiting or closed has changed
 	ended   chan struct{}      // closed when the goroutine has ended; nil before Start
 	cancel  context.CancelFunc // ends the calls to the backend
 }
@@ -110,13 +109,13 @@ func New(o Options) *Recorder {
 	return &Recorder{o: o.withDefaults(), wake: make(chan struct{}, 1)}
 }
 
-// Start begins to publish to b, which is usually the backend of the bus. Records that were
-// made before wait in the queue. Calls to b have the values of ctx, and do not end with ctx.
-// If b cannot be read or cannot remove messages, the topics would grow for ever, and the error
-// matches [errors.ErrUnsupported]. A second Start is an error.
+// Start begins to publish to b, which is usually the backend of the bus, beginning with the records
+// that are already queued. Calls to b have the values of ctx but do not end with it. If b cannot be
+// read or cannot remove messages, the topics would grow for ever, so Start returns an error that
+// matches [errors.ErrUnsupported]. It also returns an error if it was called before.
 //
-// The bus closes its backend at the end of Shutdown. Records of the last moments before are
-// then dropped, unless b is another backend for the same broker.
+// The bus closes its backend at the end of Shutdown, so the last records are dropped unless b is
+// another backend for the same broker.
 func (r *Recorder) Start(ctx context.Context, b backend.Backend) error {
 	_, reads := backend.As[backend.Reader](b)
 	_, removes := backend.As[backend.Remover](b)
@@ -130,13 +129,13 @@ func (r *Recorder) Start(ctx context.Context, b backend.Backend) error {
 	}
 	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	r.ended = make(chan struct{})
-	w := &writer{recorder: r, backend: b, limits: backend.LimitsOf(b), shelves: map[string]*shelf{}}
+	w := &writer{recorder: r, backend: b, limits: backend.LimitsOf(b), stored: map[string]*storedRecords{}}
 	go w.run(ctx)
 	return nil
 }
 
-// Close publishes the records that wait, and ends the goroutine. If ctx ends before, the rest
-// is dropped, and Close returns the cause of ctx. Call it after the bus was shut down. Later
+// Close publishes the queued records and ends the goroutine. If ctx ends first, the rest is
+// dropped, and Close returns the cause of ctx. Call it after you have shut down the bus; later
 // records are dropped and counted. A second Close waits for the first one.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.mu.Lock()
@@ -159,7 +158,7 @@ func (r *Recorder) Close(ctx context.Context) error {
 	}
 }
 
-// Dropped returns how many records were dropped so far.
+// Dropped returns how many records have been dropped.
 func (r *Recorder) Dropped() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +177,7 @@ func (r *Recorder) add(rec Record) {
 	switch {
 	case r.closed:
 		r.drop(1, backend.ErrClosed)
-	case len(r.waiting)+r.flying >= r.o.Queue:
+	case len(r.waiting)+r.sending >= r.o.Queue:
 		r.drop(1, ErrFull)
 	default:
 		r.waiting = append(r.waiting, rec)
@@ -200,12 +199,12 @@ func (r *Recorder) signal() {
 	}
 }
 
-// take returns the records that wait. It returns false if there will be no more.
+// take waits for queued records and returns them. It returns false if there will be no more.
 func (r *Recorder) take() ([]Record, bool) {
 	for {
 		r.mu.Lock()
 		taken := r.waiting
-		r.waiting, r.flying = nil, len(taken)
+		r.waiting, r.sending = nil, len(taken)
 		closed := r.closed
 		r.mu.Unlock()
 		if len(taken) > 0 {

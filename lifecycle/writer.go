@@ -11,28 +11,27 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A writer publishes the records of a Recorder, and removes old ones. Only its goroutine uses
-// it.
+// A writer publishes the records of a Recorder and removes old ones. Only its goroutine uses it.
 type writer struct {
 	recorder *Recorder
 	backend  backend.Backend
 	limits   backend.Limits
-	shelves  map[string]*shelf // by topic of records
+	stored   map[string]*storedRecords // by topic of records
 
-	told     int64 // how many dropped records OnDrop knows
-	lastTold time.Time
-	failed   error // why old records could not be removed
+	reported   int64 // how many dropped records OnDrop knows about
+	lastReport time.Time
+	failed     error // why old records could not be removed
 }
 
-// A shelf has the positions of the records of one topic that this process keeps, the oldest
+// storedRecords has the positions of the records of one topic that this process keeps, oldest
 // first.
-type shelf struct {
+type storedRecords struct {
 	positions []string
-	known     bool // the records that were there at the start are in positions
+	known     bool // positions includes the records that were there at the start
 }
 
 const (
-	tellEvery = 10 * time.Second // the least time between two calls of OnDrop
+	reportEvery = 10 * time.Second // the least time between two calls of OnDrop
 
 	batchSize = 256 // records in one call
 	readSize  = 500 // messages in one read
@@ -52,15 +51,15 @@ func (w *writer) run(ctx context.Context) {
 			w.publish(ctx, records[:n])
 			records = records[n:]
 			r.mu.Lock()
-			r.flying -= n
+			r.sending -= n
 			r.mu.Unlock()
 		}
-		w.tell(tellEvery)
+		w.report(reportEvery)
 	}
-	w.tell(0)
+	w.report(0)
 }
 
-// publish stores records, each in the topic of its event.
+// publish stores records, each in the records topic of its event's topic.
 func (w *writer) publish(ctx context.Context, records []Record) {
 	msgs := make([]*backend.Message, 0, len(records))
 	var drops int64
@@ -82,17 +81,17 @@ func (w *writer) publish(ctx context.Context, records []Record) {
 		return
 	}
 	err := w.call(ctx, func(ctx context.Context) error { return w.backend.Publish(ctx, msgs) })
-	touched := map[string]*shelf{}
+	touched := map[string]*storedRecords{}
 	for i, m := range msgs {
-		s := w.shelves[m.Topic]
+		s := w.stored[m.Topic]
 		if s == nil {
-			s = &shelf{}
-			w.shelves[m.Topic] = s
+			s = &storedRecords{}
+			w.stored[m.Topic] = s
 		}
 		touched[m.Topic] = s
 		switch e := backend.ErrorAt(err, i); {
 		case e == nil:
-			s.positions = append(s.positions, strings.Clone(m.Position)) // it may keep the memory of the call
+			s.positions = append(s.positions, strings.Clone(m.Position)) // the original may keep the memory of the whole call
 		default:
 			drops, why = drops+1, e
 			s.known = s.known && !errors.Is(e, backend.ErrUnknownOutcome) // it may be stored
@@ -106,7 +105,7 @@ func (w *writer) publish(ctx context.Context, records []Record) {
 	}
 }
 
-// call calls f, for Options.Timeout at most.
+// call calls f with Options.Timeout.
 func (w *writer) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, w.recorder.o.Timeout)
 	defer cancel()
@@ -119,8 +118,8 @@ func (w *writer) drop(n int64, why error) {
 	w.recorder.drop(n, why)
 }
 
-// trim removes the oldest records of topic if there are more than MaxRecords and a tenth.
-func (w *writer) trim(ctx context.Context, topic string, s *shelf) error {
+// trim removes the oldest records of topic if there are more than MaxRecords plus a tenth.
+func (w *writer) trim(ctx context.Context, topic string, s *storedRecords) error {
 	if !s.known {
 		positions, err := w.find(ctx, topic)
 		if err != nil {
@@ -166,23 +165,22 @@ func (w *writer) find(ctx context.Context, topic string) (positions []string, er
 	}
 }
 
-// tell calls OnDrop if there is something to tell, and the last call was at least so long
-// ago.
-func (w *writer) tell(atLeast time.Duration) {
+// report calls OnDrop if there is something to report and the last call was at least that long ago.
+func (w *writer) report(atLeast time.Duration) {
 	w.recorder.mu.Lock()
-	n, why := w.recorder.dropped-w.told, w.recorder.why
+	n, why := w.recorder.dropped-w.reported, w.recorder.why
 	w.recorder.mu.Unlock()
-	if time.Since(w.lastTold) < atLeast {
+	if time.Since(w.lastReport) < atLeast {
 		return
 	}
 	switch {
 	case n > 0:
-		w.told += n
+		w.reported += n
 	case w.failed != nil:
 		why, w.failed = w.failed, nil
 	default:
 		return
 	}
-	w.lastTold = time.Now()
+	w.lastReport = time.Now()
 	w.recorder.o.OnDrop(n, why)
 }

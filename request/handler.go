@@ -9,12 +9,13 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Handler returns a handler that publishes the event that h returns as the reply to each
-// request. The context of h ends at the deadline of the caller.
+// Handler returns a handler that publishes the event returned by h as the reply to each request.
+// The context of h ends at the caller's deadline. If h returns neither an event nor an error, the
+// reply is empty.
 //
-// If h fails, the bus retries the request. After the last attempt, and after [Refuse], the
-// caller gets the text of the error. An event that asks for no reply is handled too, and the event that h returns
-// is dropped. If h returns no event and no error, the reply is empty.
+// If h fails, the bus retries the request. After the last attempt, or after [Refuse], the caller
+// gets the text of the error. An event that does not ask for a reply is handled too, and what h
+// returns is dropped.
 func Handler(p eventbus.Publisher, h func(ctx context.Context, d *eventbus.Delivery) (*eventbus.Event, error)) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
 		until := ctx
@@ -42,9 +43,9 @@ func Handler(p eventbus.Publisher, h func(ctx context.Context, d *eventbus.Deliv
 	}
 }
 
-const maxError = 512 // bytes of the text of an error in a reply
+const maxError = 512 // bytes of an error's text in a reply
 
-// failed returns the reply that says that a request has failed.
+// failed returns the reply to a request that has failed.
 func failed(err error) *eventbus.Event {
 	text := observer.ErrorText(err)
 	return &eventbus.Event{
@@ -53,8 +54,8 @@ func failed(err error) *eventbus.Event {
 	}
 }
 
-// Refuse returns an error with which the function of a [Handler] answers a request: the caller
-// gets the text of err, and the request is acknowledged and not retried.
+// Refuse returns an error for the function of a [Handler] to return when retrying would not help:
+// the caller gets the text of err, and the request is acknowledged instead of retried.
 func Refuse(err error) error { return &refusal{err} }
 
 type refusal struct{ error }

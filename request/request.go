@@ -1,13 +1,14 @@
-// Package request sends an event and waits for the event that answers it.
+// Package request publishes an event and waits for the event that replies to it.
 //
-// A [Client] publishes requests to any topic. Each request names the topic for its reply, which
-// the instances of a program share. Every instance reads this topic with
-// [eventbus.EachInstance], and takes the replies to its own requests. A reply is an ordinary
-// event, and its headers say to which call of which Client it belongs. So no broker needs a
-// topic, a stream or a connection for each instance.
+// A [Client] publishes requests to any topic. Each request names the topic for its reply, which the
+// instances of a program share. Every instance reads this topic with [eventbus.EachInstance] and
+// picks out the replies to its own requests. A reply is an ordinary event whose headers say to
+// which call of which Client it belongs, so no broker needs a topic, a stream or a connection per
+// instance.
 //
-// Requests are events: they are stored, retried and dead-lettered like others, and handled at
-// least once. A handler replies by [Reply], or is made by [Handler]. The first reply counts.
+// Requests are events: they are stored, retried and dead-lettered like any other, and handled at
+// least once. A handler calls [Reply], or is made by [Handler]. If there are several replies, the
+// first one counts.
 package request
 
 import (
@@ -26,11 +27,11 @@ import (
 
 // Headers of requests and replies.
 const (
-	ReplyTo     = "Reply-To"         // of a request: the topic of the reply
-	Deadline    = "Request-Deadline" // of a request: when the caller stops waiting, by RFC 3339
-	Correlation = "Correlation-Id"   // of both: the call
-	Instance    = "Reply-Instance"   // of both: the Client
-	Failed      = "Reply-Error"      // of a reply: "true" if its payload is the text of an error
+	ReplyTo     = "Reply-To"         // in a request: the topic for the reply
+	Deadline    = "Request-Deadline" // in a request: when the caller stops waiting, as RFC 3339
+	Correlation = "Correlation-Id"   // in both: identifies the call
+	Instance    = "Reply-Instance"   // in both: identifies the Client
+	Failed      = "Reply-Error"      // in a reply: "true" if its payload is the text of an error
 )
 
 // A Bus is the part of an [eventbus.Bus] that a [Client] uses.
@@ -41,7 +42,7 @@ type Bus interface {
 
 // Options of a [Client]. The zero value is ready to use.
 type Options struct {
-	// Timeout bounds a call of Do whose context has no deadline. Default 10 s.
+	// Timeout limits a call of Do whose context has no deadline. Default 10 s.
 	Timeout time.Duration
 }
 
@@ -58,11 +59,10 @@ type Client struct {
 	calls map[string]chan<- *eventbus.Event // by Correlation; a channel gets the first reply
 }
 
-// New returns a Client whose replies come in the topic replies. The instances of one program
-// share this topic; other programs should have another one, because every instance reads all of
-// its events. The name of the topic is "replies" or ends with ".replies", because [Reply]
-// publishes in no other topic. ctx bounds New. The Client works until Close, or until the
-// Shutdown of the bus.
+// New returns a Client that gets its replies through the topic replies. Its name must be "replies"
+// or end with ".replies", because [Reply] publishes to no other topic. The instances of one program
+// share the topic; give other programs another one, because every instance reads all of its events.
+// ctx limits New only. The Client works until Close or until the bus is shut down.
 func New(ctx context.Context, bus Bus, replies string, o Options) (*Client, error) {
 	if !isReplies(replies) {
 		return nil, fmt.Errorf("request: the topic %q of replies is not named replies, or SOMETHING.replies", replies)
@@ -83,11 +83,12 @@ func New(ctx context.Context, bus Bus, replies string, o Options) (*Client, erro
 
 func isReplies(topic string) bool { return topic == "replies" || strings.HasSuffix(topic, ".replies") }
 
-// Do publishes e in topic, and waits for the first reply. It does not change e. ctx bounds
-// the call. Its deadline goes with the request: the context of [Handler] ends then, and no handler
-// gets the request later, unless e has a Time or TTL. If the handler has refused the request, the
-// error is an [Error]. If there is no reply in time, the error matches ctx.Err(), and the request
-// may have been handled.
+// Do publishes e to topic and waits for the first reply. It does not change e. ctx limits the call,
+// and its deadline travels with the request: the context of a [Handler] ends then, and unless e has
+// a Time or TTL, no handler gets the request later.
+//
+// If a handler refused the request, or failed for good, the error is an [Error]. If no reply came
+// in time, the error matches ctx.Err(), and the request may have been handled.
 func (c *Client) Do(ctx context.Context, topic string, e *eventbus.Event) (*eventbus.Event, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -131,7 +132,7 @@ func (c *Client) end(call string) {
 	delete(c.calls, call)
 }
 
-// receive gives a reply to its call. Replies of other instances are not its affair.
+// receive passes a reply to its call, and ignores replies to other instances.
 func (c *Client) receive(_ context.Context, d *eventbus.Delivery) error {
 	if d.Headers.Get(Instance) != c.name {
 		return nil
@@ -150,14 +151,13 @@ func (c *Client) receive(_ context.Context, d *eventbus.Delivery) error {
 	return nil
 }
 
-// Late returns how many replies were dropped because their calls had ended, or had another reply
-// before.
+// Late returns how many replies were dropped because their call had ended or already had a reply.
 func (c *Client) Late() int64 { return c.late.Load() }
 
-// Close ends the Client. Calls of Do under way return [eventbus.ErrClosed]. ctx bounds Close.
+// Close ends the Client. Calls of Do in progress return [eventbus.ErrClosed]. ctx limits Close.
 func (c *Client) Close(ctx context.Context) error { return c.sub.Drain(ctx) }
 
-// An Error is the answer of a handler that has refused a request, or has failed for good.
+// An Error is the reply of a handler that refused a request or failed for good.
 type Error struct {
 	Topic string // of the request
 	Text  string // the text of the error, at most 512 bytes
@@ -165,12 +165,14 @@ type Error struct {
 
 func (e *Error) Error() string { return "request: " + e.Topic + " answers: " + e.Text }
 
-// ErrNoRequest means that a delivery is no request, because its headers do not say where to reply.
+// ErrNoRequest means that a delivery is not a request, because its headers don't say where to
+// reply.
 var ErrNoRequest = errors.New("request: the event does not ask for a reply")
 
-// Reply publishes reply as the answer to d, a request. It does not change reply. A handler
-// that calls Reply returns its error, so that the request is retried. A request that is handled
-// twice has two replies, of which the first counts. If d is no request the error is [ErrNoRequest].
+// Reply publishes reply as the answer to the request d. It does not change reply. If it fails,
+// return its error from your handler, so that the request is retried. A request that is handled
+// twice gets two replies, of which the first counts. If d is not a request, the error is
+// [ErrNoRequest].
 func Reply(ctx context.Context, p eventbus.Publisher, d *eventbus.Delivery, reply *eventbus.Event) error {
 	to := d.Headers.Get(ReplyTo)
 	if !isReplies(to) || d.Headers.Get(Correlation) == "" {

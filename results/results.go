@@ -1,8 +1,8 @@
-// Package results keeps the results of handlers, so that the program that has published an
-// event can wait for its result.
+// Package results keeps the results of handlers, so that the program that published an event can
+// wait for its result.
 //
 // A handler calls [Set]. The middleware stores the result before the event is acknowledged, and
-// another process asks for it by topic, group and ID of the event:
+// another process asks for it by the topic, group and ID of the event:
 //
 //	// the service that handles
 //	bus, err := eventbus.New(b, eventbus.Options{Middleware: []eventbus.Middleware{results.Middleware(shared, results.Options{})}})
@@ -17,36 +17,35 @@
 //	…
 //	invoice, err := results.Wait(ctx, shared, "orders", "billing", receipts[0].ID)
 //
-// Both have a [store.Store] that they share, such as redisstore or natsstore. Events without
-// a result cost no call of the store.
+// Both share a [store.Store], such as redisstore or natsstore. Events without a result cost no call
+// to the store.
 //
 // # Promises
 //
-// An acknowledged event has its result in the store, because a run fails if its result cannot
-// be stored. The event is then retried. A run that fails stores no result. If an event runs
-// several times, the result of the last run that has set one and succeeded stays. The store
-// keeps it for Options.TTL.
+// Every acknowledged event has its result in the store, because a run fails, and its event is
+// retried, if the result cannot be stored. A failed run stores no result. If an event runs several
+// times, the store has the result of the last run that set one and succeeded. It keeps the result
+// for Options.TTL.
 //
-// An event that becomes a dead letter has no result, and [Wait] waits for it until its ctx
-// ends. With AckOnReceive the event is acknowledged before its run. Its result comes later, or
-// never.
+// An event that becomes a dead letter has no result, and [Wait] waits for it until its ctx ends.
+// With AckOnReceive the event is acknowledged before its run, so its result comes later, or never.
 //
 // # Batches and manual acknowledgement
 //
-// A BatchHandler sets the result of an event with the context of the event:
+// A BatchHandler sets the result of an event through the context of that event:
 //
 //	results.Set(d.Context(), data)
 //
-// For a ManualHandler Set stores at once, because the middleware does not see the settlement.
-// Call it before Ack, with the context that the handler has got or a child of it. The result
-// stays in the store even if the program calls Nack later.
+// In a ManualHandler, Set stores the result at once, because the middleware does not see the
+// settlement. Call it before Ack, with the handler's context or a child of it. The result stays in
+// the store even if you later call Nack.
 //
 // # Other middleware
 //
-// In Options.Middleware, Middleware belongs after Dedupe: the result is then stored before
-// the event is marked as handled. If it came before Dedupe, an event whose result cannot be
-// stored would be discarded by its retry. A middleware after this one decides which errors
-// are a success, such as IgnoreErrors.
+// Put Middleware after Dedupe in Options.Middleware, so that the result is stored before the event
+// is marked as handled. Otherwise an event whose result could not be stored would be discarded when
+// it is retried. Put middleware that decides which errors count as success, such as IgnoreErrors,
+// after this one.
 package results
 
 import (
@@ -65,20 +64,20 @@ import (
 // Options are the settings of [Middleware]. A zero field means its default.
 type Options struct {
 	TTL     time.Duration // how long a result is kept; default 24 hours
-	MaxSize int           // the most bytes of a result; default 64 KiB
-	Timeout time.Duration // the most time to store one result; default 5 s
+	MaxSize int           // the maximum size of a result in bytes; default 64 KiB
+	Timeout time.Duration // limits storing one result; default 5 s
 }
 
-// ErrNoRun is the error of [Set] if ctx does not belong to a run with [Middleware], or if the
-// run has ended.
+// ErrNoRun is the error of [Set] if ctx does not belong to a run with [Middleware], or if the run
+// has ended.
 var ErrNoRun = errors.New("results: the context is not of a run with the middleware of package results")
 
-// Middleware gives each run a place for its result, which [Set] fills. After the handler has
-// returned nil, it stores the result in s. The run then fails if the result cannot be stored
-// within Options.Timeout. The end of the run's context does not end this time.
+// Middleware lets each run [Set] a result, and stores it in s after the handler has returned nil.
+// If that does not succeed within Options.Timeout, the run fails; the end of the run's context does
+// not shorten this time.
 //
-// A run without a result makes no call of s, and costs one allocation. Middleware panics if
-// s is nil or a field of o is negative.
+// A run without a result makes no call to s and costs one allocation. Middleware panics if s is nil
+// or a field of o is negative.
 func Middleware(s store.Store, o Options) eventbus.Middleware {
 	switch {
 	case s == nil:
@@ -108,14 +107,14 @@ func Middleware(s store.Store, o Options) eventbus.Middleware {
 	}
 }
 
-// A config has the parts that all runs of one Middleware share.
+// A config is what all runs of one Middleware share.
 type config struct {
 	s store.Store
 	o Options
 }
 
-// A run is one run of a handler. It is also the context of the run, so that a run without a
-// result costs a single allocation.
+// A run is one run of a handler. It is also the run's context, so that a run without a result costs
+// a single allocation.
 type run struct {
 	context.Context
 	*config
@@ -128,10 +127,10 @@ type run struct {
 	ended bool
 }
 
-// runKey is the key of Value that returns the run itself.
+// runKey is the key under which Value returns the run itself.
 type runKey struct{}
 
-// Value returns the run, or the values of the context of the run.
+// Value returns the run, or a value of the run's context.
 func (r *run) Value(key any) any {
 	if key == (runKey{}) {
 		return r
@@ -139,7 +138,7 @@ func (r *run) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// end ends the run and returns its result. A later call of Set fails.
+// end ends the run, so that a later Set fails, and returns its result.
 func (r *run) end() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,17 +156,16 @@ func (r *run) store(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// Set makes data the result of the run to which ctx belongs, in place of an earlier one. If
-// the run succeeds, its result is stored before the event is acknowledged. With empty data
-// the run has no result. Set does not retain data. It may be called from any goroutine until
-// the handler has returned.
+// Set makes data the result of the run to which ctx belongs, replacing an earlier one. If the run
+// succeeds, the result is stored before the event is acknowledged. Empty data means no result. Set
+// does not retain data, and may be called from any goroutine until the handler returns.
 //
-// ctx is the context of the handler or derives from it; for an event of a batch, see
-// [eventbus.Delivery.Context]. For a ManualHandler Set stores data at once, and returns when
-// it is stored. Empty data then changes nothing.
+// ctx is the handler's context or derives from it; for an event of a batch see
+// [eventbus.Delivery.Context]. In a ManualHandler, Set stores data at once and returns when it is
+// stored; empty data then changes nothing.
 //
-// The error matches [ErrNoRun] if ctx does not belong to such a run, and
-// [eventbus.ErrTooLarge] if data is larger than Options.MaxSize.
+// The error matches [ErrNoRun] if ctx does not belong to such a run, and [eventbus.ErrTooLarge] if
+// data is larger than Options.MaxSize.
 func Set(ctx context.Context, data []byte) error {
 	r, ok := ctx.Value(runKey{}).(*run)
 	switch {
@@ -187,12 +185,13 @@ func Set(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// keyOf returns the key of a result. The names of topics and groups have no slash.
+// keyOf returns the key of a result. It is unambiguous, because names of topics and groups contain
+// no slash.
 func keyOf(topic, group, id string) string { return "result/" + topic + "/" + group + "/" + id }
 
-// Get returns the result of the event id of topic in group, and true. If s has none, Get
-// returns nil, false and a nil error: the event has not been handled, its run has set no
-// result, it has failed for good, or the result was kept for its time.
+// Get returns the result of the event id of topic in group, and true. If s has none, it returns
+// nil, false and a nil error: the event has not been handled yet, its run set no result, it failed
+// for good, or the result has expired.
 func Get(ctx context.Context, s store.Store, topic, group, id string) ([]byte, bool, error) {
 	data, ok, err := s.Get(ctx, keyOf(topic, group, id))
 	if err != nil {
@@ -201,17 +200,17 @@ func Get(ctx context.Context, s store.Store, topic, group, id string) ([]byte, b
 	return data, ok, nil
 }
 
-// The times between two looks of Wait.
+// How often Wait polls.
 const (
-	firstWait = 10 * time.Millisecond
-	lastWait  = 250 * time.Millisecond
+	minPoll = 10 * time.Millisecond
+	maxPoll = 250 * time.Millisecond
 )
 
-// Wait is like [Get], and waits for a result until there is one or ctx ends. It looks at
-// once, and then after times that grow from 10 ms to 250 ms. Wait returns the first error of
-// the store. If ctx ends, the error wraps the cause of ctx.
+// Wait is like [Get], but waits until there is a result or ctx ends. It polls the store, at first
+// every 10 ms and later every 250 ms, and returns the store's first error. If ctx ends, the error
+// wraps the cause of ctx.
 func Wait(ctx context.Context, s store.Store, topic, group, id string) ([]byte, error) {
-	for wait := firstWait; ; wait = min(wait*3/2, lastWait) {
+	for wait := minPoll; ; wait = min(wait*3/2, maxPoll) {
 		data, ok, err := Get(ctx, s, topic, group, id)
 		if ok || err != nil && ctx.Err() == nil {
 			return data, err
