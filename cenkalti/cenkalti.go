@@ -1,4 +1,4 @@
-// Package cenkalti lets retries follow a policy of github.com/cenkalti/backoff.
+// Package cenkalti lets you use a policy of github.com/cenkalti/backoff for retries.
 package cenkalti
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Delay returns a function for eventbus.Retry.Delay. After each failed attempt it calls
-// policy for a new policy; the delay after attempt n is the n-th delay of that policy. If
-// the policy stops earlier, its last delay is used, because only Retry.MaxAttempts ends
-// the retries. policy is called from several goroutines. Delay panics if policy is nil.
+// Delay returns a function for eventbus.Retry.Delay. After each failed attempt it calls policy for
+// a new policy; the delay after attempt n is that policy's n-th delay. If the policy stops earlier,
+// its last delay is used, because only Retry.MaxAttempts ends the retries. policy is called
+// concurrently. Delay panics if policy is nil.
 func Delay(policy func() backoff.BackOff) func(*eventbus.Delivery, error) time.Duration {
 	if policy == nil {
 		panic("cenkalti: Delay needs a policy")

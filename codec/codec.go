@@ -1,11 +1,14 @@
-// Package codec turns Go values into the payloads of events, and back. [JSON] is the
-// default codec of an eventbus.Topic. [Raw] leaves bytes and texts as they are.
-// [ByContentType] reads several formats, [Versions] also reads payloads of older versions,
-// and [Limit] bounds the size of payloads. Packages codec/protobuf and codec/cbor have
-// codecs that need a library.
+// Package codec turns Go values into event payloads and back.
+//
+// [JSON] is the default codec of an eventbus.Topic, and [Raw] leaves bytes and strings as they are.
+// [ByContentType] reads several formats, [Versions] reads payloads of older versions, [Fields]
+// reads flat payloads of other programs, and [Limit] limits the size of payloads. Codecs that need
+// a library are in packages of their own, codec/protobuf and codec/cbor.
 package codec
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -18,15 +21,14 @@ type Codec interface {
 	Unmarshal(data []byte, v any) error // decodes data into v, a pointer
 }
 
-// A Decoder is a [Codec] that decides by the content type of a payload how to decode it.
+// A Decoder is a [Codec] that chooses how to decode a payload by its content type.
 type Decoder interface {
 	Codec
 	Decode(contentType string, data []byte, v any) error
 }
 
-// Decode decodes data into v, a pointer. It calls c.Decode if c is a [Decoder]. Otherwise
-// it calls c.Unmarshal, or returns a *ContentTypeError if c does not accept the content
-// type.
+// Decode decodes data into v, a pointer. If c is a [Decoder], it calls c.Decode. Otherwise it calls
+// c.Unmarshal, or returns a *ContentTypeError if c does not accept the content type.
 func Decode(c Codec, contentType string, data []byte, v any) error {
 	if d, ok := c.(Decoder); ok {
 		return d.Decode(contentType, data, v)
@@ -37,8 +39,8 @@ func Decode(c Codec, contentType string, data []byte, v any) error {
 	return c.Unmarshal(data, v)
 }
 
-// refusal returns a *ContentTypeError if c is known not to read a content type. A Decoder
-// has the method refusal if it knows that.
+// refusal returns a *ContentTypeError if c is known not to read a content type. A Decoder that
+// knows has a method of this name.
 func refusal(c Codec, contentType string) error {
 	switch d := c.(type) {
 	case interface {
@@ -54,11 +56,11 @@ func refusal(c Codec, contentType string) error {
 	return &ContentTypeError{Got: contentType, Want: []string{c.ContentType()}}
 }
 
-// Accepts reports whether c reads payloads of a content type. It compares media types
-// without their parameters. A codec accepts its own media type, and each type that ends
-// with "+" and the codec's subtype. So a codec of application/json accepts
-// application/cloudevents+json. Each codec accepts a payload without a content type. A
-// codec without a content type accepts each payload.
+// Accepts reports whether c reads payloads of a content type. It compares media types without their
+// parameters. A codec accepts its own media type, and any type that ends with "+" and its own
+// subtype: for example, a codec for application/json accepts application/cloudevents+json. Every
+// codec accepts payloads without a content type, and a codec without a content type accepts every
+// payload.
 func Accepts(c Codec, contentType string) bool {
 	got, want := mediaType(contentType), mediaType(c.ContentType())
 	_, kind, _ := strings.Cut(want, "/")
@@ -70,8 +72,7 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// A ContentTypeError reports that a payload has a content type that the codec does not read.
-// [Decode] returns a *ContentTypeError.
+// A ContentTypeError means that a codec does not read payloads of the given content type.
 type ContentTypeError struct {
 	Got  string   // the content type of the payload
 	Want []string // the content types that the codec reads
@@ -94,3 +95,36 @@ func (JSON) Marshal(v any) ([]byte, error) { return json.Marshal(v) }
 
 // Unmarshal calls json.Unmarshal.
 func (JSON) Unmarshal(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// Raw is for payloads that your program encodes and decodes itself. The Go value is a []byte or a
+// string. Media is the content type, by default application/octet-stream.
+type Raw struct{ Media string }
+
+var _ Codec = Raw{}
+
+// ContentType returns Media or its default.
+func (r Raw) ContentType() string { return cmp.Or(r.Media, "application/octet-stream") }
+
+// Marshal returns the bytes of v, a []byte or a string. A []byte is not copied.
+func (r Raw) Marshal(v any) ([]byte, error) {
+	switch v := v.(type) {
+	case []byte:
+		return v, nil
+	case string:
+		return []byte(v), nil
+	}
+	return nil, fmt.Errorf("codec: raw payload is a %T, want []byte or string", v)
+}
+
+// Unmarshal stores a copy of data in v, a *[]byte or a *string.
+func (r Raw) Unmarshal(data []byte, v any) error {
+	switch v := v.(type) {
+	case *[]byte:
+		*v = bytes.Clone(data)
+	case *string:
+		*v = string(data)
+	default:
+		return fmt.Errorf("codec: raw payload is read into a %T, want *[]byte or *string", v)
+	}
+	return nil
+}

@@ -11,30 +11,30 @@ import (
 	"time"
 )
 
-// Fields is the codec of flat payloads: fields with text values, encoded as in the query of
-// a URL. With redisstream.TopicOptions.Flat, the stream entries of other programs become
-// messages with such payloads. The Go value is a struct, or a pointer to one.
+// Fields is a codec for flat payloads: named text values, encoded like the query of a URL. With
+// redisstream.TopicOptions.Flat, stream entries of other programs become messages with such
+// payloads. The Go value is a struct, or a pointer to one.
 //
-// Each exported field of the struct is a field of the payload. The first part of its tag
-// "field" is its name in the payload. Without a tag, that is its name in Go. A field with
-// the name "-" is not in the payload:
+// Each exported field of the struct is a field of the payload. The first part of its tag "field" is
+// its name in the payload; without a tag, that is its Go name. A field with the name "-" is left
+// out:
 //
 //	Customer string        `field:"customer_id"`
 //	Note     string        `field:"note,optional"`
 //	Wait     time.Duration `field:"wait" default:"30s"`
 //
-// If a field is missing from the payload, Unmarshal fails, unless the field is optional,
-// has a default, or is a pointer. An empty value is not missing. Marshal leaves out nil
-// pointers, and optional fields that are zero and have no default. Unmarshal ignores unknown fields. If a name
-// occurs several times, Unmarshal reads the first value.
+// If a field is missing from the payload, Unmarshal fails, unless the field is optional, has a
+// default, or is a pointer. An empty value does not count as missing. Unmarshal ignores unknown
+// fields, and if a name occurs several times, it reads the first value. Marshal leaves out nil
+// pointers, and optional fields that are zero and have no default.
 //
-// The types of fields are string, []byte, bool, integers, floats, time.Duration, and types
+// Fields may be of type string, []byte, bool, an integer or float type, time.Duration, or any type
 // with MarshalText and UnmarshalText, such as time.Time.
 type Fields struct{}
 
 var _ Codec = Fields{}
 
-// A FieldError says which field of a flat payload is wrong, and why.
+// A FieldError says which field of a flat payload is invalid, and why.
 type FieldError struct {
 	Field string // its name in the payload
 	Err   error
@@ -81,8 +81,8 @@ func (Fields) Marshal(v any) ([]byte, error) {
 	return data, nil
 }
 
-// Unmarshal reads the fields into v, a pointer to a struct or to a pointer to a struct. If
-// a field is missing or wrong, the error is a *FieldError.
+// Unmarshal reads the fields into v, a pointer to a struct, or to a pointer to a struct. If a field
+// is missing or invalid, the error is a *FieldError.
 func (Fields) Unmarshal(data []byte, v any) error {
 	s := reflect.ValueOf(v)
 	for s.Kind() == reflect.Pointer && !s.IsNil() && s.Elem().Kind() == reflect.Pointer {
@@ -114,15 +114,14 @@ func (Fields) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// A flatField describes a struct field that is in a payload. The description comes from the
-// name, the type and the tags of the struct field.
+// A flatField describes a struct field that is in the payload, by its name, type and tags.
 type flatField struct {
 	name, fallback       string
 	optional, hasDefault bool
 	index                int
 }
 
-// plan returns the fields of the struct type t that are in a payload.
+// plan returns the fields of the struct type t that are in the payload.
 func plan(t reflect.Type) (fs []flatField) {
 	for i := range t.NumField() {
 		field := t.Field(i)
@@ -140,7 +139,7 @@ func plan(t reflect.Type) (fs []flatField) {
 	return fs
 }
 
-// textOf returns the text that stands for v in a payload.
+// textOf returns the text for v in a payload.
 func textOf(v reflect.Value) (string, error) {
 	if v.Kind() == reflect.Pointer && v.IsNil() {
 		return "", errors.New("a nil pointer has no text")
@@ -177,8 +176,8 @@ func textOf(v reflect.Value) (string, error) {
 	return "", fmt.Errorf("type %v has no text", v.Type())
 }
 
-// setText sets v to the value that text stands for. Its errors do not contain text, except
-// errors of an UnmarshalText method.
+// setText sets v to the value of text. Its errors do not contain text, except those of an
+// UnmarshalText method.
 func setText(v reflect.Value, text string) (err error) {
 	switch to := v.Addr().Interface().(type) {
 	case encoding.TextUnmarshaler:

@@ -6,8 +6,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Limit returns a codec that encodes and decodes with c, but refuses payloads of more than
-// the given number of bytes. The error is then a *SizeError.
+// Limit returns a codec that encodes and decodes with c, but refuses payloads of more than the
+// given number of bytes with a *SizeError.
 func Limit(bytes int, c Codec) Codec { return limited{c, bytes} }
 
 type limited struct {
@@ -51,8 +51,7 @@ func (l limited) check(data []byte) error {
 	return nil
 }
 
-// A SizeError is the error of a payload that is longer than [Limit] allows. It matches
-// eventbus.ErrTooLarge.
+// A SizeError means that a payload is larger than [Limit] allows. It matches eventbus.ErrTooLarge.
 type SizeError struct{ Bytes, Limit int }
 
 func (e *SizeError) Error() string {

@@ -7,20 +7,19 @@ import (
 	"strconv"
 )
 
-// Versions is the codec of payloads whose form has changed over time. The parameter
-// "version" of the content type says which form a payload has, as in "application/json;
-// version=2". Without the parameter the version is 1. Versions writes the newest version,
-// which is len(Upcasts) + 1.
+// Versions is a codec for payloads whose shape has changed over time. The parameter "version" of
+// the content type says which shape a payload has, as in "application/json; version=2"; without it,
+// the version is 1. Versions writes the newest version, which is len(Upcasts) + 1.
 //
-// To decode a payload of an older version, Versions calls the upcasters from that version
-// on, one after another, and decodes the last result. A newer version is an error, because
-// this program does not know its form. So deploy readers of a new version before writers.
+// To decode an older payload, Versions calls the upcasters from its version on, one after another,
+// and decodes the last result. A payload newer than the newest version is an error, so deploy
+// readers of a new version before writers.
 type Versions struct {
-	Codec   Codec      // encodes and decodes the newest version; nil: JSON
-	Upcasts []Upcaster // Upcasts[i] turns a payload of version i+1 into version i+2
+	Codec   Codec      // encodes and decodes the newest version; nil means JSON
+	Upcasts []Upcaster // Upcasts[i] turns version i+1 of a payload into version i+2
 }
 
-// An Upcaster turns a payload of one version into the next version. It must not change old.
+// An Upcaster turns a payload of one version into the next version. It must not modify old.
 type Upcaster func(old []byte) ([]byte, error)
 
 var _ Decoder = Versions{}
@@ -34,8 +33,8 @@ func (v Versions) codec() Codec {
 
 func (v Versions) newest() int { return len(v.Upcasts) + 1 }
 
-// ContentType returns the content type of v.Codec. If the newest version is not 1, the
-// parameter "version" is added, to application/octet-stream if v.Codec has no content type.
+// ContentType returns the content type of v.Codec, by default application/octet-stream. If the
+// newest version is not 1, it has the parameter "version".
 func (v Versions) ContentType() string {
 	if v.newest() == 1 {
 		return v.codec().ContentType()
@@ -49,8 +48,8 @@ func (v Versions) Marshal(value any) ([]byte, error) { return v.codec().Marshal(
 // Unmarshal decodes a payload of the newest version.
 func (v Versions) Unmarshal(data []byte, value any) error { return v.codec().Unmarshal(data, value) }
 
-// Decode decodes a payload of any known version into value, a pointer. contentType says
-// which version it has. A version that is newer than the newest known is an error.
+// Decode decodes a payload of any known version, given by contentType, into value, a pointer. A
+// version newer than the newest known one is an error.
 func (v Versions) Decode(contentType string, data []byte, value any) error {
 	if err := refusal(v.codec(), contentType); err != nil {
 		return err
@@ -70,7 +69,7 @@ func (v Versions) Decode(contentType string, data []byte, value any) error {
 	return Decode(v.codec(), contentType, data, value)
 }
 
-// versionOf returns the parameter "version" of a content type, or 1 without the parameter.
+// versionOf returns the parameter "version" of a content type, or 1 without one.
 func versionOf(contentType string) (int, error) {
 	if contentType == "" {
 		return 1, nil

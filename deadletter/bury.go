@@ -14,21 +14,21 @@ import (
 	"github.com/seed41896749/eventbus/internal/pages"
 )
 
-// A Burial names the event of a group that [Topic.Bury] makes a dead letter.
+// A Burial names the event that [Topic.Bury] removes from a group.
 type Burial struct {
-	Topic    string // of the event, as in its dead letter: of an event in a partition, the partition
-	Group    string // the group that gets the event no more
-	Position string // of the event in Topic
+	Topic    string // the event's topic, as in its dead letter: for an event in a partition, the partition
+	Group    string // the group to remove the event from
+	Position string // the event's position in Topic
 
-	// By and Why name the operator and the reason. Error is the text of the last error of the event, and Attempts the
-	// number of its last attempt, if they are known. The error of the letter is made of the texts, such as
-	// "no tax rate; taken away by ann: INC-7".
+	// By and Why say who removes the event and why. Error is the text of the event's last error,
+	// and Attempts the number of its last attempt, if known. Together they become the error of the
+	// dead letter, such as "no tax rate; taken away by ann: INC-7".
 	By, Why  string
 	Error    string
 	Attempts int
 }
 
-// text returns the text of the error of the letter.
+// text returns the error text of the dead letter.
 func (b *Burial) text() string {
 	text := "taken away by " + cmp.Or(b.By, "an operator")
 	if b.Why != "" {
@@ -40,22 +40,24 @@ func (b *Burial) text() string {
 	return text
 }
 
-// ErrSettled is the error of a Bury of an event that the group has settled.
+// ErrSettled is the error of Bury if the group has already settled the event.
 var ErrSettled = errors.New("the group has settled the event")
 
-// Bury makes an event of a group a dead letter in t, and takes it away from the group, which goes on
-// with later events. It is for operators, and for an event that fails, or whose handler hangs, which the
-// group would get again: the event must have been delivered to the group. Its members need not live.
-// Other groups do not notice. The reason of the letter is [eventbus.ReasonOperator]. A Redrive brings the event back.
+// Bury removes an event from a group and stores it as a dead letter in t, with the reason
+// [eventbus.ReasonOperator]. It is for operators who need to get rid of an event that keeps
+// failing, or whose handler hangs, so that the group continues with later events. The event must
+// have been delivered to the group, but the group's members need not be running. Other groups are
+// not affected. To undo it, redrive the dead letter.
 //
-// A run of the event that is under way is not stopped at once: the lease of its member is lost, which
-// ends the context of the run. If it succeeds before that, the event is handled and has a letter. Later
-// events of its key go on when their member has noticed, about five seconds later. With
-// FailAll, the key does not count as failed, so they run.
+// A run of the event that is in progress is not stopped at once: its member loses the lease, which
+// ends the context of the run. If the run succeeds before that, the event is handled and also has a
+// dead letter. Later events of its key continue once their member has noticed, about five seconds
+// later. This holds for FailAll too, because the key does not count as failed.
 //
-// If the error matches [ErrSettled], [backend.ErrGone], or an error class without an effect, nothing is changed. After
-// [backend.ErrUnknownOutcome] the letter may be stored, and the group may get the event too. Bury needs a backend with
-// [backend.Reader], [backend.Remover] and [backend.Settler]; otherwise the error matches errors.ErrUnsupported.
+// If the error matches [ErrSettled], [backend.ErrGone], or an error class without an effect,
+// nothing has changed. After [backend.ErrUnknownOutcome] the dead letter may be stored while the
+// group may still get the event. Bury needs a backend with [backend.Reader], [backend.Remover] and
+// [backend.Settler]; otherwise the error matches errors.ErrUnsupported.
 func (t *Topic) Bury(ctx context.Context, b Burial) (*Letter, error) {
 	l, err := t.bury(ctx, b)
 	if err != nil {
@@ -101,9 +103,9 @@ func (t *Topic) bury(ctx context.Context, b Burial) (*Letter, error) {
 
 // The bounds of a search for one event.
 const (
-	burialTime   = 10 * time.Second // of one call of the backend
+	burialTime   = 10 * time.Second // for one call to the backend
 	burialCalls  = 5000
-	burialEvents = 500_000 // of one millisecond
+	burialEvents = 500_000 // stored in one millisecond
 	burialBytes  = 1 << 30
 )
 

@@ -12,82 +12,80 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A Redrive has the options of [Topic.Redrive], which publishes the events of dead letters
-// again. A zero field means its default.
+// A Redrive has the options of [Topic.Redrive]. A zero field means its default.
 type Redrive struct {
 	Filter Filter
 
-	// Limit is the most letters to redrive. Skipped letters do not count. Default: no bound.
+	// Limit is how many dead letters to redrive at most, not counting skipped ones. Default: no
+	// limit.
 	Limit int
 
-	// Rate is the most letters to redrive per second. Default: no bound.
+	// Rate is how many dead letters to redrive per second at most. Default: no limit.
 	Rate float64
 
-	// MaxRedrives is how often an event may be redriven. A letter is skipped if its event
-	// was redriven MaxRedrives times or more before. Default 3; negative: no bound.
+	// MaxRedrives is how often an event may be redriven; if it has been redriven that often, its
+	// dead letter is skipped. Default 3; negative means no limit.
 	MaxRedrives int
 
-	// If DryRun is set, Redrive counts letters and changes nothing. It still calls Edit, and
+	// DryRun makes Redrive count dead letters without changing anything. It still calls Edit, and
 	// counts its errors in Report.Refused.
 	DryRun bool
 
-	// Edit, if set, is called for each letter l, before its event is published as m. It may
+	// Edit, if set, is called for each dead letter l before its event is published as m. It may
 	// change the Key, Payload and Headers of m. Attributes of the event are headers such as
 	// "ce-type". If Edit returns an error, the letter is skipped.
 	Edit func(m *backend.Message, l *Letter) error
 
-	// Progress, if set, is called with the report so far after each batch of at most 100
-	// letters. With DryRun it is not called.
+	// Progress, if set, is called with the report so far after each batch of up to 100 dead
+	// letters. It is not called with DryRun.
 	Progress func(Report)
 }
 
-// A Report counts the letters of one call of Redrive.
+// A Report counts the dead letters of one call to Redrive.
 type Report struct {
-	Redriven int `json:"redriven"` // the event was stored again and the letter removed; with DryRun: would be
-	Looping  int `json:"looping"`  // skipped, because of MaxRedrives
-	NoGroup  int `json:"no_group"` // skipped, because the topic or the group does not exist any more
+	Redriven int `json:"redriven"` // the event was stored again and the dead letter removed, or would be with DryRun
+	Looping  int `json:"looping"`  // skipped because of MaxRedrives
+	NoGroup  int `json:"no_group"` // skipped because the topic or the group no longer exists
 
-	// Refused counts letters that were skipped because Edit or the broker refused the
-	// message. With Edit, it also counts letters whose event an earlier call had stored
-	// before it could remove the letter. Such a letter is removed, and its event may lack
-	// the edit.
+	// Refused counts dead letters that were skipped because Edit or the broker refused the message.
+	// With Edit, it also counts those whose event an earlier call had stored but whose letter it
+	// could not remove. Such a letter is removed, and its event may lack the edit.
 	Refused int `json:"refused"`
 
-	Err error `json:"-"` // the error of one of the Refused letters; nil if Refused is 0
+	Err error `json:"-"` // the error of one of the Refused letters, or nil if there are none
 }
 
-// Redrive publishes again the events of the letters that r.Filter chooses, each for the one
-// group that could not handle it. Handlers of other groups do not get the event. The event
-// has its original ID, key, headers and payload. Its attempts begin with 1, and it does not
-// expire. It is delivered after newer events of its key. After the event is stored, Redrive
-// removes the letter.
+// Redrive publishes the events of the dead letters that r.Filter selects again, each for the one
+// group that could not handle it; handlers of other groups don't get it. The event keeps its ID,
+// key, headers and payload, starts at attempt 1, does not expire, and is delivered after newer
+// events of its key. Once it is stored, Redrive removes the dead letter.
 //
-// If the program dies during a Redrive, or the broker returns an error, call Redrive again.
-// Calls may run concurrently. No event is lost. No event is stored twice by calls that are
-// less than [backend.Limits].OnceWindow apart.
+// If the program crashes during a Redrive, or the broker returns an error, call Redrive again.
+// Calls may run concurrently. No event is lost, and no event is stored twice by calls that are less
+// than [backend.Limits].OnceWindow apart.
 //
-// A redriven event may fail again and become a new letter. A call of Redrive does not
-// redrive its own events again, so it ends. For each topic it remembers the first position
-// at which it stored an event, and skips letters of events from that position on. A group
-// that is deleted during the call does not get the events.
+// A redriven event may fail again and become a new dead letter. Redrive always ends, because it
+// doesn't redrive those: for each topic it remembers the first position at which it stored an
+// event, and skips letters of events from that position on. A group that is deleted during the call
+// doesn't get the events.
 //
-// All members of all groups of the topic must run a version of the bus that knows Redrive.
-// Older versions handle the event as a new one.
+// All members of all groups of the topic must run a version of the bus that knows Redrive; older
+// versions handle the event as a new one.
 func (t *Topic) Redrive(ctx context.Context, r Redrive) (Report, error) {
 	run := redriving{Redrive: r, topic: t, groups: map[string][]string{}, first: map[string]string{}, began: time.Now()}
 	err := run.all(ctx)
 	return run.report, err
 }
 
-// A redriving is the state of a call of Redrive.
+// A redriving is the state of a call to Redrive.
 type redriving struct {
 	Redrive
 	topic   *Topic
-	groups  map[string][]string // the existing groups, by topic; looked up again for each step
+	groups  map[string][]string // the existing groups by topic, looked up again for each step
 	first   map[string]string   // the position of the first event that this call stored, by topic
-	letters []*Letter           // the letters that are read, but not published again yet
+	letters []*Letter           // letters that were read but not yet published
 	report  Report
-	began   time.Time // of the current step
+	began   time.Time // when the current step began
 }
 
 func (r *redriving) all(ctx context.Context) error {
@@ -101,7 +99,7 @@ func (r *redriving) all(ctx context.Context) error {
 	if n := backend.LimitsOf(r.topic.backend).Batch; n > 0 {
 		most = min(most, n)
 	}
-	next := func(from string) error { // a letter that was read does not wait, because another call may remove it meanwhile
+	next := func(from string) error { // letters that were read are published before waiting, because another call may remove them meanwhile
 		sent := len(r.letters)
 		if err := r.step(ctx); err != nil {
 			return err
@@ -130,8 +128,8 @@ func (r *redriving) all(ctx context.Context) error {
 	return nil
 }
 
-// wait waits until Rate allows another step after one of sent letters, unless no message
-// follows the position from.
+// wait waits until Rate allows another step after one of sent letters, unless there is no message
+// after the position from.
 func (r *redriving) wait(ctx context.Context, sent int, from string) error {
 	began := r.began
 	r.began = time.Now()
@@ -151,8 +149,7 @@ func (r *redriving) wait(ctx context.Context, sent int, from string) error {
 	}
 }
 
-// admits reports whether a letter may be redriven. If not, it counts the letter in the
-// report.
+// admits reports whether a letter may be redriven, and otherwise counts it in the report.
 func (r *redriving) admits(ctx context.Context, l *Letter) (bool, error) {
 	if r.MaxRedrives > 0 && l.Redriven >= r.MaxRedrives {
 		r.report.Looping++
@@ -178,14 +175,14 @@ func (r *redriving) admits(ctx context.Context, l *Letter) (bool, error) {
 	return true, nil
 }
 
-// step stores the events of the collected letters. It then removes each letter whose event
-// is stored.
+// step stores the events of the collected letters, and removes those letters whose event was
+// stored.
 func (r *redriving) step(ctx context.Context) error {
 	letters := r.letters
 	r.letters = nil
 	clear(r.groups)
 	var msgs []*backend.Message
-	var places []string
+	var positions []string
 	for _, l := range letters {
 		m := letter.Event(l.message)
 		if r.Edit != nil {
@@ -195,7 +192,7 @@ func (r *redriving) step(ctx context.Context) error {
 			}
 		}
 		letter.Redrive(m, l.message)
-		msgs, places = append(msgs, m), append(places, l.Place)
+		msgs, positions = append(msgs, m), append(positions, l.Place)
 	}
 	var err error
 	switch {
@@ -203,7 +200,7 @@ func (r *redriving) step(ctx context.Context) error {
 		r.report.Redriven += len(msgs)
 		return nil
 	case len(msgs) > 0:
-		err = r.store(ctx, msgs, places)
+		err = r.store(ctx, msgs, positions)
 	}
 	if r.Progress != nil && len(letters) > 0 {
 		r.Progress(r.report)
@@ -211,12 +208,12 @@ func (r *redriving) step(ctx context.Context) error {
 	return err
 }
 
-// store stores msgs, and removes the letters whose events are stored. It counts them in the
-// report, unless they cannot be removed: then the next call counts them.
-func (r *redriving) store(ctx context.Context, msgs []*backend.Message, places []string) error {
+// store stores msgs and removes the letters whose events were stored. It counts them in the report,
+// unless they cannot be removed, in which case the next call counts them.
+func (r *redriving) store(ctx context.Context, msgs []*backend.Message, positions []string) error {
 	before := r.report.Redriven
 	err := r.topic.backend.Publish(ctx, msgs)
-	stored, failed := r.sort(msgs, places, err)
+	stored, failed := r.sort(msgs, positions, err)
 	if len(stored) > 0 {
 		// The letters are removed even if ctx ends, because their events are stored.
 		live, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -235,25 +232,24 @@ const removeTimeout = 10 * time.Second // after the context of a call has ended
 
 var errUnedited = errors.New("an earlier call has stored the event, perhaps without this edit")
 
-// sort returns the places of the letters whose events are stored, after Publish of msgs has
-// returned err. It counts the letters in the report. If sort returns an error, Redrive
-// ends.
-func (r *redriving) sort(msgs []*backend.Message, places []string, err error) (stored []string, failed error) {
-	for i, place := range places {
+// sort returns the positions of the letters whose events are stored after Publish of msgs returned
+// err, and counts the letters in the report. If it returns an error, Redrive ends.
+func (r *redriving) sort(msgs []*backend.Message, positions []string, err error) (stored []string, failed error) {
+	for i, position := range positions {
 		m := msgs[i]
 		switch e := backend.ErrorAt(err, i); {
 		case e == nil:
-			stored = append(stored, place)
+			stored = append(stored, position)
 			if first, ok := r.first[m.Topic]; !m.Duplicate && (!ok || m.Position < first) {
 				r.first[m.Topic] = m.Position
 			}
 			if m.Duplicate && r.Edit != nil {
-				r.refused(place, errUnedited)
+				r.refused(position, errUnedited)
 			} else {
 				r.report.Redriven++
 			}
 		case errors.Is(e, backend.ErrRefused), errors.Is(e, backend.ErrTooLarge):
-			r.refused(place, e)
+			r.refused(position, e)
 		default:
 			failed = r.topic.failed("redrive", e)
 		}
@@ -261,7 +257,7 @@ func (r *redriving) sort(msgs []*backend.Message, places []string, err error) (s
 	return stored, failed
 }
 
-func (r *redriving) refused(place string, err error) {
+func (r *redriving) refused(position string, err error) {
 	r.report.Refused++
-	r.report.Err = fmt.Errorf("deadletter: redrive %s of %s: %w", place, r.topic.name, err)
+	r.report.Err = fmt.Errorf("deadletter: redrive %s of %s: %w", position, r.topic.name, err)
 }

@@ -1,12 +1,11 @@
-// Package deadletter lists the dead letters of a topic, redrives them (publishes their
-// events again for the group that could not handle them), and discards them. The command
-// "eventbus dlq" does the same.
+// Package deadletter lists the dead letters of a topic, redrives them (publishes their events
+// again, for the group that could not handle them), and discards them. The command "eventbus dlq"
+// does the same.
 //
 //	letters, err := deadletter.Open(bus.Backend(), "shop.orders.dlq")
 //	report, err := letters.Redrive(ctx, deadletter.Redrive{Filter: deadletter.Filter{Group: "billing"}})
 //
-// The package works on every backend that implements [backend.Reader] and
-// [backend.Remover].
+// The package works on every backend that implements [backend.Reader] and [backend.Remover].
 package deadletter
 
 import (
@@ -24,16 +23,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A Topic is a dead-letter topic. Its methods are safe for concurrent use. Several Topics
-// with one name may be used concurrently too, in any number of processes.
+// A Topic is a dead-letter topic. Its methods are safe for concurrent use, and so are several
+// Topics with the same name, in any number of processes.
 type Topic struct {
 	backend backend.Backend
 	name    string
 }
 
-// Open returns the dead-letter topic with this name. It asks no broker. If b does not
-// implement [backend.Reader] and [backend.Remover], the error matches
-// errors.ErrUnsupported.
+// Open returns the dead-letter topic called name. It makes no call to the broker. If b does not
+// implement [backend.Reader] and [backend.Remover], the error matches errors.ErrUnsupported.
 func Open(b backend.Backend, name string) (*Topic, error) {
 	if err := backend.CheckName(name); err != nil {
 		return nil, fmt.Errorf("deadletter: topic: %w", err)
@@ -55,7 +53,7 @@ type Letter struct {
 	message *backend.Message
 }
 
-// newLetter returns the dead letter that m stores, or false if m is no dead letter.
+// newLetter returns the dead letter stored in m, or false if m is not a dead letter.
 func newLetter(m *backend.Message) (*Letter, bool) {
 	stored := eventbus.EventOf(m)
 	why, ok := eventbus.DeadLetterOf(&stored)
@@ -65,14 +63,13 @@ func newLetter(m *backend.Message) (*Letter, bool) {
 	return &Letter{DeadLetter: why, Event: eventbus.EventOf(letter.Event(m)), Place: m.Position, message: m}, true
 }
 
-// Stored returns the letter as a reader of the dead-letter topic gets it: the message with the
+// Stored returns the dead letter as a reader of the dead-letter topic gets it: the message with the
 // headers that say why its event failed. It shares the payload and the headers of the letter.
 func (l *Letter) Stored() backend.Message { return *l.message }
 
-// A Filter chooses the letters that match all of its fields. A zero field matches all
-// letters.
+// A Filter selects the dead letters that match all of its fields. A zero field matches everything.
 type Filter struct {
-	From               backend.Start      // reading begins here, so that the letters before it are not read; default: with the oldest letter
+	From               backend.Start      // where to start reading, so that older letters are not read; default: at the oldest letter
 	Group, Topic       string             // the group that failed, and the topic of its event
 	Reason, ErrorClass string             // as in eventbus.DeadLetter
 	Type               string             // the type of the event
@@ -92,16 +89,15 @@ func (f *Filter) matches(l *Letter) bool {
 
 const page = 100 // messages of one read
 
-// All yields the letters that f chooses, oldest first. It leaves out messages that are no
-// dead letters. If the topic does not exist, All yields no letter. Letters may arrive and
-// be removed while All runs. All yields the letters that arrive too. After an error All
-// ends.
+// All yields the dead letters that f selects, oldest first, and leaves out messages that are not
+// dead letters. If the topic does not exist, it yields none. Letters may be added or removed in the
+// meantime; added ones are yielded too. All ends after an error.
 func (t *Topic) All(ctx context.Context, f Filter) iter.Seq2[*Letter, error] {
 	return t.pages(ctx, f, page, func(string) error { return nil })
 }
 
-// pages is like All, and reads size messages at a time. Between two reads it calls between
-// with the position after which it reads on. An error of between ends it.
+// pages is like All, but reads size messages at a time, and calls between after each read, with the
+// position after which it reads on. It ends if between returns an error.
 func (t *Topic) pages(ctx context.Context, f Filter, size int, between func(from string) error) iter.Seq2[*Letter, error] {
 	return func(yield func(*Letter, error) bool) {
 		for start := f.From; ; {
@@ -128,14 +124,13 @@ func (t *Topic) pages(ctx context.Context, f Filter, size int, between func(from
 				return
 			}
 			if f.Place != "" && last >= f.Place {
-				return // the letters that follow are at other places
+				return // no later letter has this position
 			}
 		}
 	}
 }
 
-// A Class counts the letters that have the same topic, group, reason, class of error and
-// type of event.
+// A Class counts the dead letters with the same topic, group, reason, error class and event type.
 type Class struct {
 	Topic      string    `json:"topic"`
 	Group      string    `json:"group"`
@@ -148,8 +143,7 @@ type Class struct {
 	Error      string    `json:"error"`           // the error text of one of the letters
 }
 
-// Classes returns the classes of the letters that f chooses, the class with most letters
-// first.
+// Classes returns the classes of the dead letters that f selects, the largest first.
 func (t *Topic) Classes(ctx context.Context, f Filter) ([]Class, error) {
 	type key struct{ topic, group, reason, class, kind string }
 	found := map[key]*Class{}
@@ -185,26 +179,26 @@ func (t *Topic) Classes(ctx context.Context, f Filter) ([]Class, error) {
 	return classes, nil
 }
 
-// Discard removes for good the letters that f chooses, and returns their number. After an
-// error, removed counts only the letters that are certainly removed.
+// Discard permanently removes the dead letters that f selects. removed is how many were certainly
+// removed, even if Discard returns an error.
 func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) {
-	var places []string
+	var positions []string
 	remove := func() error {
-		if len(places) == 0 {
+		if len(positions) == 0 {
 			return nil
 		}
-		if err := backend.Remove(ctx, t.backend, t.name, places); err != nil {
+		if err := backend.Remove(ctx, t.backend, t.name, positions); err != nil {
 			return t.failed("remove letters", err)
 		}
-		removed += len(places)
-		places = places[:0]
+		removed += len(positions)
+		positions = positions[:0]
 		return nil
 	}
 	for l, err := range t.All(ctx, f) {
 		if err != nil {
 			return removed, err
 		}
-		if places = append(places, l.Place); len(places) == page {
+		if positions = append(positions, l.Place); len(positions) == page {
 			if err := remove(); err != nil {
 				return removed, err
 			}
@@ -214,36 +208,35 @@ func (t *Topic) Discard(ctx context.Context, f Filter) (removed int, err error) 
 	return removed, err
 }
 
-// Bounds say which letters [Topic.Trim] keeps: the letters within all bounds. A field of
-// zero or less is no bound.
+// Bounds say which dead letters [Topic.Trim] keeps: those within all bounds. A field of zero or
+// less is no bound.
 type Bounds struct {
-	Letters int           // the most letters to keep, the newest first
-	Bytes   int64         // the most bytes to keep, headers included, of the newest letters
-	Age     time.Duration // the longest time since a letter's LastAttempt
+	Letters int           // how many letters to keep, newest first
+	Bytes   int64         // how many bytes of the newest letters to keep, including headers
+	Age     time.Duration // how long ago a kept letter's LastAttempt may be
 }
 
-// Trim considers the letters that f chooses. It removes each of them that is outside at least
-// one bound of b, and returns how many it has removed, also with an error. Other letters do
-// not count toward the bounds. A program calls Trim from time to time to bound a dead-letter
-// topic.
+// Trim removes those of the dead letters selected by f that are outside at least one bound of b.
+// Other letters don't count towards the bounds. It returns how many it removed, even if it returns
+// an error. Call it from time to time to keep a dead-letter topic small.
 func (t *Topic) Trim(ctx context.Context, f Filter, b Bounds) (removed int, err error) {
 	type kept struct {
-		place string
-		size  int64
+		position string
+		size     int64
 	}
 	var newest []kept // the newest letters, within the bounds of number and size
 	var size int64    // of these letters
-	last := ""        // the newest place that is not in newest
+	last := ""        // the newest position that is not in newest
 	if b.Letters > 0 || b.Bytes > 0 {
 		for l, err := range t.All(ctx, f) {
 			if err != nil {
 				return 0, err
 			}
-			place := strings.Clone(l.Place) // otherwise it would keep the whole letter in memory
-			newest = append(newest, kept{place, int64(l.message.Size())})
+			position := strings.Clone(l.Place) // the original would keep the whole letter in memory
+			newest = append(newest, kept{position, int64(l.message.Size())})
 			size += int64(l.message.Size())
 			for b.Letters > 0 && len(newest) > b.Letters || b.Bytes > 0 && size > b.Bytes {
-				last, size, newest = newest[0].place, size-newest[0].size, newest[1:]
+				last, size, newest = newest[0].position, size-newest[0].size, newest[1:]
 			}
 		}
 	}

@@ -1,7 +1,6 @@
-// Package eventbustest has a bus for the tests of applications. The bus is in memory, and
-// is shut down when its test ends. It remembers published events, and can wait until all
-// events are settled. It works inside testing/synctest, where retries of minutes take no
-// time.
+// Package eventbustest has a bus for testing applications. It is in memory, is shut down when its
+// test ends, remembers published events, and can wait until all events are settled. It works inside
+// testing/synctest, where retries that take minutes finish instantly.
 package eventbustest
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Bus is an eventbus.Bus in memory that belongs to a test.
+// A Bus is an in-memory eventbus.Bus that belongs to a test.
 type Bus struct {
 	*eventbus.Bus
 	record *record
@@ -32,13 +31,13 @@ func New(t testing.TB) *Bus {
 	return NewWith(t, eventbus.Options{})
 }
 
-// NewWith returns a bus with the given options. If o.Observer is zero, the bus logs
-// failures with t.Log until the test ends.
+// NewWith returns a bus with the given options. If o.Observer is zero, the bus logs failures with
+// t.Log until the test ends.
 //
-// When the test ends the bus is shut down, within Options.DrainTimeout, 5 s by default. If
-// handlers still run then, or events are neither settled nor given back, the test fails. It
-// does not fail for events that wait for a retry: [Bus.WaitIdle] does. A test that calls
-// Shutdown itself must check the error, because the end of the test then does not.
+// When the test ends, the bus is shut down within Options.DrainTimeout, by default 5 s. The test
+// fails if handlers are then still running, or if events are neither settled nor given back. It
+// does not fail because of events that wait for a retry; use [Bus.WaitIdle] to check for those. If
+// your test calls Shutdown itself, check its error, because the end of the test then doesn't.
 func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	t.Helper()
 	if o.DrainTimeout == 0 {
@@ -57,8 +56,8 @@ func NewWith(t testing.TB, o eventbus.Options) *Bus {
 	return b
 }
 
-// On returns a bus on the backend b. If [eventbus.New] refuses b or o, On ends the test
-// with t.Fatal. The caller must shut the bus down.
+// On returns a bus on the backend b. If [eventbus.New] refuses b or o, the test ends with t.Fatal.
+// You must shut the bus down yourself.
 func On(t testing.TB, b backend.Backend, o eventbus.Options) *eventbus.Bus {
 	t.Helper()
 	bus, err := eventbus.New(b, o)
@@ -81,15 +80,15 @@ func (b *Bus) end(t testing.TB, timeout time.Duration) {
 	}
 }
 
-// Published returns the events stored in topic, in order. topic may be a dead-letter topic.
-// The caller may change the events. All events are kept until the test ends.
+// Published returns the events stored in topic, which may be a dead-letter topic, in order. You may
+// modify them. All events are kept until the test ends.
 func (b *Bus) Published(topic string) []eventbus.Event { return b.record.published(topic) }
 
-// WaitIdle waits for a moment at which every group has settled every event: each is
-// acknowledged, discarded or dead-lettered, and none waits for a retry. If ctx ends first,
-// the error names the groups with unsettled events.
+// WaitIdle waits until every group has settled every event: each one is acknowledged, discarded or
+// dead-lettered, and none waits for a retry. If ctx ends first, the error names the groups with
+// unsettled events.
 //
-// With AckOnReceive an event is settled before its handler runs, so WaitIdle may return
-// before the handler does. In a synctest bubble, a call of synctest.Wait after WaitIdle
-// waits for these handlers.
+// With AckOnReceive an event is settled before its handler runs, so WaitIdle may return while the
+// handler is still running. In a synctest bubble, call synctest.Wait afterwards to wait for these
+// handlers.
 func (b *Bus) WaitIdle(ctx context.Context) error { return b.record.waitIdle(ctx) }

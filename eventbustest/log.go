@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A testLog writes to the log of a test until close is called, because t.Log panics after
-// the end of the test.
+// A testLog writes to the log of a test until close is called, because t.Log panics after the test
+// has ended.
 type testLog struct {
 	tb testing.TB
 

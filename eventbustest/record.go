@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A record is the in-memory backend with a copy of every stored event. The copies are
-// needed, because the backend itself removes events that every group has settled.
+// A record is an in-memory backend that keeps a copy of every stored event, because the backend
+// itself removes events that every group has settled.
 type record struct {
 	*inmemory.Backend
 
@@ -31,8 +31,8 @@ func newRecord(b *inmemory.Backend) *record {
 // Unwrap lets backend.As find the in-memory backend.
 func (r *record) Unwrap() backend.Backend { return r.Backend }
 
-// Publish stores events and copies them under one lock. So when a handler gets an event,
-// the event is in the record.
+// Publish stores events and copies them under one lock, so that an event is in the record before a
+// handler gets it.
 func (r *record) Publish(ctx context.Context, msgs []*backend.Message) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *record) published(topic string) []eventbus.Event {
 	return events
 }
 
-// event returns the event that m stores, with a copy of the payload.
+// event returns the event stored in m, with a copy of the payload.
 func event(m *backend.Message) eventbus.Event {
 	e := eventbus.EventOf(m)
 	e.Payload = bytes.Clone(e.Payload)

@@ -1,13 +1,13 @@
-// Package scale changes how many handlers a subscription runs, by the backlog of its group.
+// Package scale adjusts how many handlers a subscription runs to the backlog of its group.
 //
-// An [Autoscaler] looks at a group from time to time. A [Strategy] says from each [Sample] whether
-// one more handler or one fewer is needed, and why. [Stabilized] keeps a strategy from acting on
+// An [Autoscaler] samples a group from time to time. A [Strategy] decides from each [Sample]
+// whether to run one handler more or fewer, and why. [Stabilized] keeps a strategy from reacting to
 // short peaks and from acting too often. The default is [Backlog], stabilized.
 //
-// Every process scales its own member of the group by the backlog of the whole group. With
-// several processes each adds handlers until the backlog shrinks. To add processes, let the
-// platform scale by the metric eventbus.group.lag. docs/scaling.md shows how, and when a
-// limiter.Adaptive is the better choice. Its figure is the course of a backlog of 50,000 events.
+// Every process scales its own member by the backlog of the whole group; if there are several, each
+// adds handlers until the backlog shrinks. To add processes, let your platform scale by the metric
+// eventbus.group.lag. See docs/scaling.md for how, for when limiter.Adaptive is the better choice,
+// and for a chart of a backlog of 50,000 events.
 package scale
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Group is a member of a group whose number of handlers can change. [*eventbus.Subscription]
-// is one, if it has a range of Concurrency.
+// A Group is a member of a group whose number of handlers can change. A [*eventbus.Subscription]
+// with a range of Concurrency is one.
 type Group interface {
 	Topic() string
 	Group() string
@@ -28,29 +28,29 @@ type Group interface {
 	// Stats describes the group, all members together.
 	Stats(ctx context.Context) (backend.Stats, error)
 
-	// Handlers returns how many handlers may run now, and the bounds of this number.
+	// Handlers returns how many handlers may currently run, and the limits of this number.
 	Handlers() (now, least, most int)
 
-	// ScaleUp allows one more handler. It returns false at the upper bound.
+	// ScaleUp allows one more handler. It returns false if there are already as many as allowed.
 	ScaleUp() bool
 
-	// ScaleDown ends one idle handler, the newest. It returns false at the lower bound, or if
-	// no handler is idle.
+	// ScaleDown ends one idle handler, the newest. It returns false at the lower limit, or if no
+	// handler is idle.
 	ScaleDown() bool
 }
 
-// A Sample is a group at one moment.
+// A Sample describes a group at one point in time.
 type Sample struct {
 	At                    time.Time
 	Handlers, Least, Most int
-	Lag                   int64         // events that wait for their first delivery or for another one; Unknown: not known
-	Oldest                time.Duration // age of the oldest event that the group has not settled; 0: there is none, or it is not known
+	Lag                   int64         // events waiting for their first or another delivery; may be Unknown
+	Oldest                time.Duration // age of the oldest event that the group has not settled; 0 if there is none, or if it is unknown
 }
 
-// Unknown is the value of Sample.Lag that nobody knows.
+// Unknown is the value of Sample.Lag if it is not known.
 const Unknown = backend.Unknown
 
-// A Change is the wish of a [Strategy].
+// A Change is what a [Strategy] asks for.
 type Change int
 
 // The values of Change.
@@ -71,23 +71,23 @@ func (c Change) String() string {
 	return "stay"
 }
 
-// A Strategy decides from each sample of one group, in the order of their times. A strategy that
-// remembers samples needs a new value for each group. why is a short text for the operator. An
-// [Autoscaler] does not carry out a Down while the lag is unknown.
+// A Strategy decides from the samples of one group, in chronological order. If it remembers
+// samples, each group needs a value of its own. why is a short text for the operator. An
+// [Autoscaler] ignores Down while the lag is unknown.
 type Strategy interface {
 	Decide(s Sample) (c Change, why string)
 }
 
-// A Backlog adds a handler if more events wait than the handlers can take soon, and removes one
-// if few wait.
+// A Backlog adds a handler if more events are waiting than the handlers can take soon, and removes
+// one if few are waiting.
 type Backlog struct {
-	Up     float64       // add if the lag is greater than so many events for each handler; default 2
-	Down   float64       // remove if the lag is less than so many events for each handler; default 0.5
-	Oldest time.Duration // also add if the oldest event is older; default: no bound
+	Up     float64       // add a handler if the lag exceeds this many events per handler; default 2
+	Down   float64       // remove one if the lag is below this many events per handler; default 0.5
+	Oldest time.Duration // add one, too, if the oldest event is older than this; default: no limit
 }
 
-// Decide implements [Strategy]. With an unknown lag, or with no more than the least number of
-// handlers, it never wants Down.
+// Decide implements [Strategy]. It never asks for Down if the lag is unknown, or at the least
+// number of handlers.
 func (b Backlog) Decide(s Sample) (Change, string) {
 	up, down := b.Up, b.Down
 	if up == 0 {
@@ -110,9 +110,9 @@ func (b Backlog) Decide(s Sample) (Change, string) {
 	return Stay, fmt.Sprintf("the lag is %d for %d handlers", s.Lag, s.Handlers)
 }
 
-// Stabilized returns a strategy for one group that wants a change only after next has wanted it
-// for the time of hysteresis without a break, and at least a cooldown after its last change. A
-// wish that was not carried out, such as Up at the bound, delays only the same wish.
+// Stabilized returns a strategy for one group that asks for a change only once next has asked for
+// it continuously for the time hysteresis, and at least cooldown after its last change. A change
+// that was not carried out, such as Up at the limit, only delays the same change.
 func Stabilized(next Strategy, hysteresis, cooldown time.Duration) Strategy {
 	return &stabilized{next: next, hysteresis: hysteresis, cooldown: cooldown}
 }
@@ -122,9 +122,9 @@ type stabilized struct {
 	hysteresis, cooldown time.Duration
 
 	wants    Change
-	since    time.Time // when next began to want it
-	changed  time.Time // zero: no change yet
-	change   Change    // the last one
+	since    time.Time // since when next has asked for it
+	changed  time.Time // of the last change, or zero
+	change   Change    // the last change
 	handlers int       // before the last change
 }
 
@@ -153,31 +153,31 @@ func (s *stabilized) cools(c Change, sample Sample) bool {
 	return c == s.change || sample.Handlers != s.handlers
 }
 
-// A Decision is a change that an [Autoscaler] has made or could not make, and its reason.
+// A Decision is a change that an [Autoscaler] made or could not make, and its reason.
 type Decision struct {
 	Topic, Group string
 	Sample       Sample
 	Change       Change
-	Done         bool   // false: the group is at its bound, no handler is idle, or Down was wanted with an unknown lag
-	Why          string // with the figures
-	Err          error  // why the group could not be described; then Change is Stay
+	Done         bool   // false if the group is at its limit, if no handler is idle, or for Down with an unknown lag
+	Why          string // the reason, with the numbers
+	Err          error  // why the group could not be sampled; then Change is Stay
 }
 
 // An Autoscaler scales groups. The zero value is ready to use.
 type Autoscaler struct {
-	// Poll is the time between two looks at each group. Default 5 s.
+	// Poll is the time between two samples of each group. Default 5 s.
 	Poll time.Duration
 
 	// Strategy returns the strategy for a group. Default: a zero Backlog, stabilized with a
 	// hysteresis of 10 s and a cooldown of 30 s.
 	Strategy func(Group) Strategy
 
-	// Decided gets each decision for Up or Down, and each failed look. It must return soon.
-	// Default: none.
+	// Decided is called with each decision for Up or Down, and with each failed sample. It must
+	// return soon. Default: none.
 	Decided func(Decision)
 }
 
-// Run scales groups until ctx ends. A look that fails changes nothing.
+// Run scales groups until ctx ends. A failed sample changes nothing.
 func (a Autoscaler) Run(ctx context.Context, groups ...Group) {
 	if a.Poll <= 0 {
 		a.Poll = 5 * time.Second
@@ -202,7 +202,7 @@ func (a Autoscaler) Run(ctx context.Context, groups ...Group) {
 	}
 }
 
-// look takes a sample of g, and carries out the decision of the strategy.
+// look samples g and carries out the decision of the strategy.
 func (a Autoscaler) look(ctx context.Context, g Group, s Strategy) {
 	soon, cancel := context.WithTimeout(ctx, a.Poll)
 	defer cancel()
@@ -224,7 +224,7 @@ func (a Autoscaler) look(ctx context.Context, g Group, s Strategy) {
 	}
 }
 
-// sampleOf returns the sample of a group with these stats, or with unknown figures after an error.
+// sampleOf returns the sample of a group with these stats, or one without them after an error.
 func sampleOf(g Group, stats backend.Stats, err error) Sample {
 	s := Sample{At: time.Now(), Lag: Unknown}
 	s.Handlers, s.Least, s.Most = g.Handlers()

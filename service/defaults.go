@@ -5,11 +5,11 @@ import "github.com/seed41896749/eventbus"
 // inherit returns o with the value of defaults in each zero field that a group inherits.
 func inherit(o, defaults eventbus.SubscribeOptions) eventbus.SubscribeOptions {
 	d := defaults
-	if o.Order == eventbus.OrderTotal { // which needs one handler
+	if o.Order == eventbus.OrderTotal { // it needs a single handler
 		d.Concurrency, d.MaxConcurrency = 0, 0
 	}
 	setDefault(&o.Concurrency, d.Concurrency)
-	// A bound for all groups gives way to a greater Concurrency of one.
+	// A group's greater Concurrency takes precedence over a limit for all groups.
 	if d.MaxConcurrency > 0 {
 		d.MaxConcurrency = max(d.MaxConcurrency, o.Concurrency)
 	}

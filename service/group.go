@@ -10,23 +10,23 @@ import (
 	"github.com/seed41896749/eventbus/internal/pattern"
 )
 
-// A Group is a group and its handler. Exactly one of Handler, Manual and Batch is set.
+// A Group is a group and its handler. Set exactly one of Handler, Manual and Batch.
 type Group struct {
 	// Topic is a topic or a pattern. It is empty if Options.Topics is set.
 	Topic string
 
-	// Options are the settings of the group, over the Defaults of the service. Default of
-	// Options.Group: the name of the registration.
+	// Options override the Defaults of the service. Options.Group is by default the name under
+	// which you register the group.
 	Options eventbus.SubscribeOptions
 
 	Handler eventbus.Handler       // gets single events
-	Manual  eventbus.ManualHandler // gets single events, which the program settles
-	Batch   eventbus.BatchHandler  // gets several events in one call
+	Manual  eventbus.ManualHandler // gets single events, which your program settles
+	Batch   eventbus.BatchHandler  // gets several events per call
 	Bounds  eventbus.Batch         // says when a batch is full; only with Batch
 
-	// AllowDuplicate lets the group be registered although another registered group has the
-	// same name of a group and a topic of Topic or Options.Topics. The two are then members of
-	// one group, and share its events.
+	// AllowDuplicate lets you register the group even though another registered group has the same
+	// group name and shares a topic with it. The two are then members of one group and share its
+	// events.
 	AllowDuplicate bool
 }
 
@@ -36,9 +36,9 @@ type member struct {
 	name    string
 	options eventbus.SubscribeOptions // with the defaults of the service
 
-	opening  chan struct{}          // open while a call declares or starts the group; nil: there is none
-	sub      *eventbus.Subscription // nil: it has not started
-	stopping int                    // calls of Stop that drain it, or have drained it
+	opening  chan struct{}          // open while a call declares or starts the group; nil if there is none
+	sub      *eventbus.Subscription // nil if it has not started
+	stopping int                    // calls of Stop that are draining it, or have drained it
 }
 
 func newMember(name string, g Group, defaults eventbus.SubscribeOptions) (*member, error) {
@@ -73,7 +73,7 @@ func (m *member) opened() {
 	}
 }
 
-// shares returns a topic whose events m would share with other; "": there is none.
+// shares returns a topic whose events m would share with other, or "" if there is none.
 func (m *member) shares(other *member) string {
 	if m.options.Group != other.options.Group || m.options.Group == eventbus.EachInstance {
 		return ""
@@ -95,7 +95,7 @@ func (m *member) topics() []string {
 	return []string{m.Topic}
 }
 
-// declare makes the topics and the group of m.
+// declare creates the topics and the group of m.
 func (m *member) declare(ctx context.Context, b Bus) (err error) {
 	o := m.options
 	if m.Batch != nil {

@@ -10,43 +10,43 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// The exit codes of [Outcome.ExitCode]. The greater one wins.
+// The exit codes of [Outcome.ExitCode]. If several apply, the highest wins.
 const (
-	ExitClean    = 0 // nothing of the below
+	ExitClean    = 0 // none of the following
 	ExitErrors   = 1 // Outcome.Errors
-	ExitPanics   = 2 // Outcome.Panics: a handler has panicked
+	ExitPanics   = 2 // Outcome.Panics: a handler panicked
 	ExitTimedOut = 3 // Outcome.TimedOut, or events were left
 )
 
-// An Outcome is the account of a service since its start. Every run is in it once, whether its
-// group runs, was stopped, or was cut off by the end of the drain. A run that still goes on when
-// the drain ends is one of Left, and its later result is not counted.
+// An Outcome counts what happened in a service since its start. It counts every run once, whether
+// its group is running, was stopped, or was aborted at the end of the drain. A run that is still
+// going on when the drain ends counts under Left, and its later result is not counted.
 type Outcome struct {
-	// Errors is the number of errors of the service itself: groups that could not start or have
-	// failed for good, servers that have failed, and failures of the end other than its
-	// deadline. Err has these errors. A handler that fails is no error of the service, because
-	// the event is retried; a program that sees it otherwise adds DeadLettered to Errors.
+	// Errors is the number of errors of the service itself: groups that could not start or failed
+	// for good, servers that failed, and failures of the shutdown other than its deadline. Err has
+	// these errors. A failing handler is not an error of the service, because the event is retried;
+	// if you see it differently, add DeadLettered to Errors.
 	Errors int64
 	Err    error
 
-	Failures     int64 // runs that failed, panics and timeouts included
-	Panics       int64 // how many of Failures have panicked
-	Timeouts     int64 // how many of Failures took longer than their timeout
-	Snoozed      int64 // runs after which the event is redelivered because of a Snooze
+	Failures     int64 // runs that failed, including panics and timeouts
+	Panics       int64 // how many of Failures panicked
+	Timeouts     int64 // how many of Failures exceeded their timeout
+	Snoozed      int64 // runs that returned Snooze
 	DeadLettered int64 // events stored in a dead-letter topic
 	Discarded    int64 // events acknowledged without success and without a dead letter
 
-	// Left is the number of events that were still held when their drain ended. Other members
-	// get them when their leases have expired.
+	// Left is the number of events that were still held when their drain ended. Other members get
+	// them when their leases have expired.
 	Left     int64
-	TimedOut bool // the time for the drain was over, or a second signal cut it off
+	TimedOut bool // the drain timed out, or a second signal aborted it
 
-	// Groups has the counts by the name of the group. A name that was registered again has the
-	// sum.
+	// Groups has the counts of each group by name. If a name was registered more than once, it has
+	// the sum.
 	Groups map[string]eventbus.Counts
 }
 
-// ExitCode returns the exit code of the program: the greatest one that applies.
+// ExitCode returns the exit code for the program: the highest one that applies.
 func (o Outcome) ExitCode() int {
 	switch {
 	case o.TimedOut || o.Left > 0:
@@ -59,14 +59,14 @@ func (o Outcome) ExitCode() int {
 	return ExitClean
 }
 
-// String returns the account as a line of text, without Groups.
+// String returns the outcome as a line of text, without Groups.
 func (o Outcome) String() string {
 	parts := []string{
 		fmt.Sprintf("failures %d (panics %d, timeouts %d)", o.Failures, o.Panics, o.Timeouts),
 		fmt.Sprintf("snoozed %d, dead-lettered %d, discarded %d, left %d", o.Snoozed, o.DeadLettered, o.Discarded, o.Left),
 	}
 	if o.TimedOut {
-		parts = append(parts, "the time for the drain was over")
+		parts = append(parts, "the drain timed out")
 	}
 	if o.Err != nil {
 		parts = append(parts, strings.ReplaceAll(o.Err.Error(), "\n", "; "))
@@ -74,11 +74,11 @@ func (o Outcome) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Outcome returns the account so far. After Run it returns the outcome of Run.
+// Outcome returns the outcome so far, or after Run the outcome of Run.
 func (s *Service) Outcome() Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.tally
+	o := s.totals
 	o.Groups = maps.Clone(o.Groups)
 	errs := slices.Clone(s.errs)
 	for _, name := range slices.Sorted(maps.Keys(s.members)) {
@@ -95,8 +95,8 @@ func (s *Service) Outcome() Outcome {
 	return o
 }
 
-// count removes a group that was drained, and adds it to the tally. drained is the error of its
-// drain. So each group is in the tally or among the members. Only the first call for m counts.
+// count moves a group from the members to the totals after its drain returned the error drained, so
+// that each group is in one of them. Only the first call for m counts.
 func (s *Service) count(m *member, drained error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,10 +104,10 @@ func (s *Service) count(m *member, drained error) {
 		return
 	}
 	delete(s.members, m.name)
-	s.tally.add(m.name, m.sub.Counts())
+	s.totals.add(m.name, m.sub.Counts())
 	if left, ok := errors.AsType[*eventbus.DrainError](drained); ok {
 		for _, a := range left.Abandoned {
-			s.tally.Left += int64(a.Handlers + a.Unsettled)
+			s.totals.Left += int64(a.Handlers + a.Unsettled)
 		}
 	}
 	if err := m.sub.Err(); err != nil {

@@ -89,8 +89,8 @@ func TestExitCodesOfAProcess(t *testing.T) {
 		{"slow", []syscall.Signal{syscall.SIGTERM}, 0, "left 0"},
 		{"dies", nil, 1, "closed"},
 		{"panics", []syscall.Signal{syscall.SIGTERM}, 2, "panics 1"},
-		{"waits", []syscall.Signal{syscall.SIGTERM}, 3, "left 0, the time for the drain was over"},
-		{"stuck", []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}, 3, "left 1, the time for the drain was over"},
+		{"waits", []syscall.Signal{syscall.SIGTERM}, 3, "left 0, the drain timed out"},
+		{"stuck", []syscall.Signal{syscall.SIGTERM, syscall.SIGTERM}, 3, "left 1, the drain timed out"},
 	} {
 		t.Run(row.kind, func(t *testing.T) {
 			t.Parallel()

@@ -14,24 +14,24 @@ import (
 
 const (
 	usualDrain = 25 * time.Second // less than the 30 s that Kubernetes waits
-	sameSignal = time.Second      // a signal that comes again within this time is the same one
-	lastStart  = time.Second      // how long the end waits for a Subscribe under way
+	sameSignal = time.Second      // a signal repeated within this time counts as one
+	lastStart  = time.Second      // how long the shutdown waits for a Subscribe in progress
 )
 
 var errRunning = errors.New("service: Run was called before")
 
 // Run starts the groups and the servers, and waits for the first of these: one of Options.Signals,
-// the end of ctx, a group that cannot start or has failed for good, a server that has failed, or
-// the end of the bus by another call. Then it ends the servers, and after them the bus:
+// the end of ctx, a group that cannot start or has failed for good, a server that has failed, or a
+// shutdown of the bus by someone else. Then it shuts down the servers and after them the bus:
 // [eventbus.Bus.Shutdown] drains all groups, ends publishing and closes the backend.
 //
-// drain bounds this end. 0 means 25 s; negative: no bound. When drain is over, or a second signal
-// comes, Run cancels the handlers, waits two more seconds at most, and returns. A signal that comes
-// again within a second is the same one, because timeout(1) sends it twice.
+// drain limits this shutdown; 0 means 25 s, and a negative value means no limit. When the time is
+// over, or on a second signal, Run cancels the handlers, waits at most two more seconds, and
+// returns. The same signal within a second counts as one, because timeout(1) sends it twice.
 //
-// The end of ctx and a signal are no errors. Subscriptions that the program has made on the bus
-// itself are drained too, and are not in the outcome. Run may be called once. The contexts of handlers have
-// the values of ctx, but do not end with it.
+// The end of ctx and a signal are not errors. Subscriptions that you made on the bus yourself are
+// drained too, but are not part of the outcome. Run can only be called once. The contexts of
+// handlers have the values of ctx, but don't end with it.
 func (s *Service) Run(ctx context.Context, drain time.Duration) Outcome {
 	s.mu.Lock()
 	again := s.running
@@ -45,7 +45,7 @@ func (s *Service) Run(ctx context.Context, drain time.Duration) Outcome {
 	if which == nil {
 		which = []os.Signal{os.Interrupt, syscall.SIGTERM}
 	}
-	if len(which) > 0 { // Notify without signals would mean all
+	if len(which) > 0 { // Notify without signals would relay all of them
 		signal.Notify(signals, which...)
 		defer signal.Stop(signals)
 	}
@@ -92,7 +92,7 @@ func (s *Service) run(ctx context.Context, drain time.Duration, signals <-chan o
 	return s.Outcome()
 }
 
-// listen calls ask at the first signal, and abort at the second.
+// listen calls ask on the first signal, and abort on the second.
 func listen(signals <-chan os.Signal, ask, abort func(), ended <-chan struct{}) {
 	var first time.Time
 	for {
@@ -111,7 +111,7 @@ func listen(signals <-chan os.Signal, ask, abort func(), ended <-chan struct{}) 
 	}
 }
 
-// fail records errors of the service, and ends Run.
+// fail records errors of the service and ends Run.
 func (s *Service) fail(errs ...error) {
 	s.mu.Lock()
 	s.errs = append(s.errs, errs...)
@@ -119,7 +119,7 @@ func (s *Service) fail(errs ...error) {
 	s.end()
 }
 
-// parts returns the errors that err joins.
+// parts returns the errors joined in err.
 func parts(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return joined.Unwrap()
@@ -142,7 +142,7 @@ func (s *Service) serve(server eventbus.Server) {
 	}
 }
 
-// endServers shuts the servers down, all at the same time, and waits for their ends.
+// endServers shuts the servers down concurrently, and waits for them to end.
 func (s *Service) endServers(ctx context.Context, serving *sync.WaitGroup) {
 	var calls sync.WaitGroup
 	for _, server := range s.options.Servers {
@@ -164,7 +164,7 @@ func (s *Service) endServers(ctx context.Context, serving *sync.WaitGroup) {
 	}
 }
 
-// shutdown ends the bus, and counts all groups.
+// shutdown shuts down the bus and counts all groups.
 func (s *Service) shutdown(ctx context.Context) {
 	err := s.bus.Shutdown(ctx)
 	timedOut := ctx.Err() != nil
@@ -176,17 +176,17 @@ func (s *Service) shutdown(ctx context.Context) {
 	}
 	_ = s.each(func(m *member) error {
 		if sub := s.begun(m); sub != nil {
-			s.count(m, sub.Drain(ctx)) // the result of the drain that Shutdown has made
+			s.count(m, sub.Drain(ctx)) // returns the result of Shutdown's drain
 		}
 		return nil
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tally.TimedOut = timedOut
+	s.totals.TimedOut = timedOut
 }
 
-// begun returns the subscription of m; nil: it has not started. It waits for a call that starts
-// m, because the handler may have run before the call has returned.
+// begun returns the subscription of m, or nil if it has not started. It waits for a call that is
+// starting m, because its handler may have run before the call has returned.
 func (s *Service) begun(m *member) *eventbus.Subscription {
 	s.mu.Lock()
 	opening := m.opening

@@ -139,7 +139,7 @@ func TestRunTimesOut(t *testing.T) {
 		require.EqualValues(r, 2, o.Left, "a handler of each group is stuck")
 		require.Equal(r, []int64{4, 2, 2}, []int64{o.Failures, o.Panics, o.Snoozed})
 		require.Equal(r, ExitTimedOut, o.ExitCode())
-		require.Contains(r, o.String(), "the time for the drain was over")
+		require.Contains(r, o.String(), "the drain timed out")
 		time.Sleep(2 * time.Hour)
 		require.Equal(r, o, r.s.Outcome(), "a handler that returns late changes nothing")
 	})

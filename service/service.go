@@ -1,4 +1,4 @@
-// Package service runs the groups of a program, from their registration to an exit code.
+// Package service runs the groups of a program, from registration to an exit code.
 //
 //	func main() {
 //		bus, err := eventbus.Open(ctx, url, eventbus.Options{Timeout: time.Minute}, redisstream.Driver{})
@@ -14,23 +14,22 @@
 //
 // # Settings
 //
-// A field of Group.Options that is not zero is in force. A zero field has the value of
-// Options.Defaults, and otherwise the default of the bus: group before service before library. In
-// this package, as in package eventbus, a Timeout of 0 is a Timeout that is not given, and a
-// negative one means none. In a file or a flag a 0 can be written, and is refused.
-// [eventbus.Subscription.Options] returns the settings in force of a live group.
+// A group inherits each setting that it leaves zero: its own value comes first, then the one in
+// Options.Defaults, then the default of the bus. In this package, as in package eventbus, a Timeout
+// of 0 means "not set", and a negative one means "none". In a file or a flag, a timeout of 0 is
+// refused. [eventbus.Subscription.Options] returns the settings in effect for a group that has
+// started.
 //
-// # Life
+// # Starting and stopping groups
 //
-// Register makes the topics and the group, so the group gets each event that is published from
-// then on. Start starts the registered groups. A group that is registered later starts at once.
-// Stop ends one group, and its name may be registered again, with another handler.
+// Register creates the topics and the group, so the group gets every event published from then on.
+// Start starts the registered groups; a group registered later starts at once. Stop ends one group,
+// after which you can register its name again with another handler.
 //
-// # The end
+// # Shutdown
 //
-// Run ends the service and the bus, and returns an [Outcome]: an account of all groups since the
-// start. Its counts are true although the time for the drain was over, and no run is counted
-// twice.
+// Run shuts down the service and the bus, and returns an [Outcome]: what happened in all groups
+// since the start. Its counts are correct even if the drain timed out, and no run is counted twice.
 package service
 
 import (
@@ -58,38 +57,38 @@ var _ Bus = (*eventbus.Bus)(nil)
 
 // Options are the settings of a [Service]. A zero field means its default.
 type Options struct {
-	// Defaults are settings that every group inherits, see the package comment. New refuses the
-	// fields that belong to a single group: Group, Topics, Ack, Order, Start, MaxRedelivered,
-	// OnFailure, LeaveTimeouts, DeadLetterExpired and DeadLetterOnReceive. Most of them have a
-	// zero value with a meaning, which a group could not choose again.
+	// Defaults are inherited by every group, see the package comment. New refuses fields that
+	// belong to a single group: Group, Topics, Ack, Order, Start, MaxRedelivered, OnFailure,
+	// LeaveTimeouts, DeadLetterExpired and DeadLetterOnReceive. The zero value of most of these has
+	// a meaning, which a group could then no longer choose.
 	Defaults eventbus.SubscribeOptions
 
-	// Servers run as long as Run. At its end they shut down first, because requests in flight
-	// may publish. Run ends early if one of them fails.
+	// Servers run during Run. They are shut down first, because requests in flight may publish. Run
+	// ends early if one of them fails.
 	Servers []eventbus.Server
 
-	// Signals end Run. Default SIGINT and SIGTERM; empty, but not nil: none.
+	// Signals end Run. The default is SIGINT and SIGTERM; an empty but non-nil slice means none.
 	Signals []os.Signal
 }
 
 // A Service runs groups on one bus. Its methods are safe for concurrent use. It has one goroutine
-// for each live group, which waits for the end of its subscription.
+// per running group, which waits for the end of its subscription.
 type Service struct {
 	bus     Bus
 	options Options
-	over    chan struct{} // closed when a group has ended and Stop has not ended it
+	over    chan struct{} // closed when a group has ended by itself
 	end     func()        // closes over; only its first call has an effect
 
 	mu      sync.Mutex
 	members map[string]*member // by name
 	started bool
-	running bool // Run was called
-	closed  bool // Run drains, or has drained
-	tally   Outcome
+	running bool    // Run was called
+	closed  bool    // Run is draining, or has drained
+	totals  Outcome // of groups that were drained
 	errs    []error // for Outcome.Err
 }
 
-// New returns a service that runs its groups on b. If New refuses o, the error is an
+// New returns a service that runs its groups on b. If o is invalid, the error is an
 // *eventbus.FieldError.
 func New(b Bus, o Options) (*Service, error) {
 	if b == nil {
@@ -108,14 +107,14 @@ func New(b Bus, o Options) (*Service, error) {
 	return s, nil
 }
 
-// Register adds a group under a name, which has the form of a group's name. It makes the topics
-// and the group, as [eventbus.Bus.Declare] does, before it returns. After Start it also starts the
-// group. ctx bounds the call; the contexts of handlers have its values, if the group starts at
-// once.
+// Register adds a group under a name, which must be valid as the name of a group. Before it
+// returns, it creates the topics and the group, as [eventbus.Bus.Declare] does. After Start it also
+// starts the group. ctx limits the call, and if the group starts at once, the contexts of handlers
+// have its values.
 //
-// Register refuses a name that is taken, and a group whose topic a registered group has too, unless
-// g.AllowDuplicate is set. It refuses settings with the error of Subscribe. After an error the
-// group is not registered.
+// Register refuses a name that is taken, and, unless g.AllowDuplicate is set, a group that shares a
+// topic and its group name with a registered one. Invalid settings are refused with the error of
+// Subscribe. After an error the group is not registered.
 func (s *Service) Register(ctx context.Context, name string, g Group) error {
 	m, err := newMember(name, g, s.options.Defaults)
 	if err != nil {
@@ -134,7 +133,7 @@ func (s *Service) Register(ctx context.Context, name string, g Group) error {
 	return nil
 }
 
-// reserve adds m, which Start does not start before it is declared.
+// reserve adds m. Start does not start it until it is declared.
 func (s *Service) reserve(m *member) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +146,7 @@ func (s *Service) reserve(m *member) error {
 	for _, name := range slices.Sorted(maps.Keys(s.members)) {
 		if topic := m.shares(s.members[name]); topic != "" && !m.AllowDuplicate {
 			return &eventbus.FieldError{Field: "service.Group", Reason: fmt.Sprintf(
-				"%s has the topic %s and the group %s, as %s has: the two would share the events; set AllowDuplicate if they shall", m.name, topic, m.options.Group, name)}
+				"%s has the topic %s and the group %s, as %s has: the two would share the events; set AllowDuplicate if that is intended", m.name, topic, m.options.Group, name)}
 		}
 	}
 	s.members[m.name] = m
@@ -155,8 +154,8 @@ func (s *Service) reserve(m *member) error {
 	return nil
 }
 
-// declared lets Start start m, or starts it if Start was called before. Meanwhile no other call
-// can start m, so that forget removes it for good.
+// declared lets Start start m, or starts it if Start was already called. Until then no other call
+// can start m, so forget can remove it for good.
 func (s *Service) declared(ctx context.Context, m *member) error {
 	s.mu.Lock()
 	closed, started := s.closed, s.started
@@ -181,9 +180,9 @@ func (s *Service) forget(m *member) {
 	delete(s.members, m.name)
 }
 
-// Start starts all groups that are registered, and returns when they run. A group that cannot
-// start stays registered, and a later Start tries again; the others run. ctx bounds the call, and
-// the contexts of handlers have its values.
+// Start starts all registered groups, and returns when they are running. If a group cannot start,
+// it stays registered, and a later Start tries again; the others run. ctx limits the call, and the
+// contexts of handlers have its values.
 func (s *Service) Start(ctx context.Context) error {
 	s.mu.Lock()
 	s.started = true
@@ -200,8 +199,8 @@ func (s *Service) Start(ctx context.Context) error {
 	})
 }
 
-// start starts m, unless it has started or was removed. It waits for another call that starts or
-// declares m.
+// start starts m, unless it has already started or was removed. It waits for another call that is
+// starting or declaring m.
 func (s *Service) start(ctx context.Context, m *member) error {
 	for {
 		s.mu.Lock()
@@ -233,7 +232,7 @@ func (s *Service) start(ctx context.Context, m *member) error {
 	}
 }
 
-// subscribe subscribes m. After an error the caller calls m.opened.
+// subscribe subscribes m. After an error the caller must call m.opened.
 func (s *Service) subscribe(ctx context.Context, m *member) error {
 	sub, err := m.subscribe(ctx, s.bus)
 	if err != nil {
@@ -262,9 +261,9 @@ func (s *Service) Names() []string {
 	return slices.Sorted(maps.Keys(s.members))
 }
 
-// Subscription returns the subscription of the group with this name; nil if the group has not
-// started, or is not registered. Its Options are the settings in force. Its Drain would end Run:
-// call [Service.Stop].
+// Subscription returns the subscription of the group called name, or nil if the group has not
+// started or is not registered. Its Options are the settings in effect. Don't call its Drain, which
+// would end Run; use [Service.Stop].
 func (s *Service) Subscription(name string) *eventbus.Subscription {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,7 +273,7 @@ func (s *Service) Subscription(name string) *eventbus.Subscription {
 	return nil
 }
 
-// unknown returns an error that says that no group has the name.
+// unknown returns the error for a name that is not registered.
 func (s *Service) unknown(name string) error {
 	return &eventbus.FieldError{
 		Field: "name", Reason: fmt.Sprintf("is %q, which is not registered%s", name, nearest.Hint("%q", name, s.Names())),

@@ -10,10 +10,10 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Stop drains one group, as [eventbus.Subscription.Drain] does, and removes it. Its counts stay in
-// the Outcome. The group itself stays in the broker, so its name may be registered again, or another
-// process goes on. In a handler of the group Stop returns eventbus.ErrInHandler. If the drain has
-// left events, the error is an *eventbus.DrainError.
+// Stop drains one group, as [eventbus.Subscription.Drain] does, and removes it from the service.
+// Its counts stay in the Outcome. In the broker the group remains, so you can register its name
+// again, or leave it to other processes. Called in a handler of the group, Stop returns
+// eventbus.ErrInHandler. If the drain left events behind, the error is an *eventbus.DrainError.
 func (s *Service) Stop(ctx context.Context, name string) error {
 	s.mu.Lock()
 	m := s.members[name]
@@ -24,13 +24,12 @@ func (s *Service) Stop(ctx context.Context, name string) error {
 	return s.stop(ctx, m)
 }
 
-// StopAll stops all groups at the same time. The bus stays open, and groups may be registered
-// again.
+// StopAll stops all groups concurrently. The bus stays open, and you can register groups again.
 func (s *Service) StopAll(ctx context.Context) error {
 	return s.each(func(m *member) error { return s.stop(ctx, m) })
 }
 
-// each calls do for each group, at the same time, and joins the errors in the order of the names.
+// each calls do for all groups concurrently, and joins the errors in the order of their names.
 func (s *Service) each(do func(m *member) error) error {
 	s.mu.Lock()
 	names := slices.Sorted(maps.Keys(s.members))
@@ -48,8 +47,8 @@ func (s *Service) each(do func(m *member) error) error {
 	return errors.Join(errs...)
 }
 
-// stop drains and removes m. It waits for another call that starts or declares m. As with
-// [eventbus.Subscription.Drain], the first ctx of any call that ends cancels the handlers.
+// stop drains and removes m. It waits for another call that is starting or declaring m. As with
+// [eventbus.Subscription.Drain], the first ctx of any call to end cancels the handlers.
 func (s *Service) stop(ctx context.Context, m *member) error {
 	for {
 		s.mu.Lock()

@@ -1,4 +1,4 @@
-// Package cbor has the codec of CBOR (RFC 8949), a binary form of JSON's values, and of
+// Package cbor has a codec for CBOR (RFC 8949), a binary format for the values of JSON, and for
 // bytes and times.
 package cbor
 
@@ -10,14 +10,15 @@ import (
 	"github.com/seed41896749/eventbus/codec"
 )
 
-// Codec is the codec of CBOR. Fields of structs have the names of their cbor or json tags.
-// Marshal writes deterministic CBOR, and times with nanoseconds and zone. Unmarshal refuses
-// a map with the same key twice. It checks MaxDepth and MaxElements before it decodes a
-// value, to refuse a small payload that would need much memory. Unmarshal fails if one of
-// these fields is below its minimum.
+// Codec encodes and decodes CBOR. Struct fields are named by their cbor or json tags. Marshal
+// writes deterministic CBOR, and times with nanoseconds and zone.
+//
+// Unmarshal refuses maps with duplicate keys. To refuse small payloads that would take a lot of
+// memory, it checks MaxDepth and MaxElements before it decodes a value. It fails if one of these
+// fields is below its minimum.
 type Codec struct {
-	MaxDepth    int // the most levels of nested arrays and maps, at least 4; default 32
-	MaxElements int // the most elements of one array or map, at least 16; default 131,072
+	MaxDepth    int // how deep arrays and maps may be nested, at least 4; default 32
+	MaxElements int // how many elements an array or map may have, at least 16; default 131,072
 }
 
 var _ codec.Codec = Codec{}
@@ -36,8 +37,8 @@ func (Codec) Marshal(v any) ([]byte, error) {
 	return mode.Marshal(v)
 }
 
-// Unmarshal decodes data into v, a pointer. It returns an error if data is not exactly one
-// value, or exceeds MaxDepth or MaxElements.
+// Unmarshal decodes data into v, a pointer. It fails if data is not exactly one value, or exceeds
+// MaxDepth or MaxElements.
 func (c Codec) Unmarshal(data []byte, v any) error {
 	mode, err := cbor.DecOptions{
 		MaxNestedLevels: c.MaxDepth, MaxArrayElements: c.MaxElements, MaxMapPairs: c.MaxElements,

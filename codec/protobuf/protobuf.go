@@ -1,4 +1,4 @@
-// Package protobuf has the codec of Protocol Buffers.
+// Package protobuf has a codec for Protocol Buffers.
 package protobuf
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/seed41896749/eventbus/codec"
 )
 
-// Codec is the codec of Protocol Buffers. The type parameter of the topic is a pointer to a
+// Codec encodes and decodes Protocol Buffers. The type parameter of the topic is a pointer to a
 // generated message, as in eventbus.Topic[*shop.Order].
 type Codec struct {
 	Media    string // the content type; default application/protobuf
-	MaxDepth int    // the most levels of nested messages when decoding; default 100
+	MaxDepth int    // how deep messages may be nested when decoding; default 100
 }
 
 var _ codec.Codec = Codec{}
@@ -33,8 +33,8 @@ func (Codec) Marshal(v any) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// Unmarshal decodes data into v, which is a proto.Message such as a *Order, or a pointer to
-// one, such as a **Order. For the pointer it allocates the message.
+// Unmarshal decodes data into v, which is either a proto.Message, such as a *Order, or a pointer to
+// one, such as a **Order, for which it allocates the message.
 func (c Codec) Unmarshal(data []byte, v any) error {
 	m, err := message(v)
 	if err != nil {
@@ -43,8 +43,8 @@ func (c Codec) Unmarshal(data []byte, v any) error {
 	return proto.UnmarshalOptions{RecursionLimit: cmp.Or(c.MaxDepth, 100)}.Unmarshal(data, m)
 }
 
-// message returns v if it is a proto.Message. If v points to a pointer to a message type,
-// message allocates a message, sets the pointer to it, and returns it.
+// message returns v if it is a proto.Message. If v points to a pointer to a message type, message
+// sets that pointer to a new message and returns it.
 func message(v any) (proto.Message, error) {
 	if m, ok := v.(proto.Message); ok {
 		return m, nil

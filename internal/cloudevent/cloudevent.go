@@ -1,10 +1,11 @@
-// Package cloudevent reads messages that are CloudEvents, of the bus or of another program.
+// Package cloudevent reads messages that are CloudEvents, whether the bus or another program wrote
+// them.
 //
-// The bus stores an event in binary mode: the payload is the data, and each attribute is a
-// header with the prefix "ce-". The driver stores the ID and the key in its own way. Another
-// program may write the names in other letter case, or use structured mode: its payload is
-// a JSON object with the attributes and the data. [Adopt] gives both forms the shape that
-// the bus stores. So the bus has one place for this, whatever the backend.
+// The bus stores an event in binary mode: the payload is the data, and each attribute is a header
+// with the prefix "ce-". Drivers store the ID and the key in their own way. Other programs may
+// write names in another letter case, or use structured mode, where the payload is a JSON object
+// with the attributes and the data. [Adopt] turns all of these into the form that the bus stores,
+// so that no driver has to.
 package cloudevent
 
 import (
@@ -28,13 +29,13 @@ const (
 	ContentType = Prefix + "datacontenttype"
 )
 
-// Version is the value of SpecVersion: the version of CloudEvents that the bus writes.
+// Version is the value of SpecVersion, the version of CloudEvents that the bus writes.
 const Version = "1.0"
 
-// Adopt changes a received message of another program to the form that the bus stores: the
-// names of attributes in lower case, ID and Key in their fields, an event of structured mode
-// unfolded. Adopt does not change the elements of m.Headers, because they may be shared. A
-// message of the bus stays as it is.
+// Adopt turns a received message of another program into the form that the bus stores: attribute
+// names in lower case, ID and Key in their fields, and structured mode unpacked. Messages of the
+// bus stay as they are. Adopt does not modify the elements of m.Headers, because they may be
+// shared.
 func Adopt(m *backend.Message) {
 	versioned, foreign, structured := false, false, false
 	for i := range m.Headers {
@@ -59,7 +60,7 @@ func Adopt(m *backend.Message) {
 	}
 }
 
-// isForeign reports whether name is the name of an attribute, but not as the bus stores it.
+// isForeign reports whether name is an attribute's name in a form that the bus does not store.
 func isForeign(name string) bool {
 	return HasPrefix(name) && (name == ID || name == Key || hasUpper(name))
 }
@@ -78,8 +79,8 @@ func hasUpper(name string) bool {
 	return false
 }
 
-// rename writes the names of the attributes of m in lower case, and moves ID and Key to
-// their fields. If a name is there in several letter cases, the lower one counts.
+// rename changes the attribute names of m to lower case, and moves ID and Key to their fields. If a
+// name occurs in several letter cases, the lower-case one counts.
 func rename(m *backend.Message) {
 	headers := make(backend.Headers, 0, len(m.Headers))
 	for _, h := range m.Headers {
@@ -111,8 +112,7 @@ func setIfEmpty(to *string, value string) {
 	}
 }
 
-// IsExtension reports whether CloudEvents allow name as the name of an attribute. Prefix is
-// not a part of name.
+// IsExtension reports whether CloudEvents allow name, without Prefix, as an attribute's name.
 func IsExtension(name string) bool {
 	for _, c := range []byte(name) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {

@@ -11,7 +11,7 @@ import (
 
 const structuredType = "application/cloudevents+json"
 
-// isStructured reports whether a payload of the content type is an event in structured mode.
+// isStructured reports whether a payload of this content type is an event in structured mode.
 func isStructured(contentType string) bool {
 	if len(contentType) < len(structuredType) || !strings.EqualFold(contentType[:len(structuredType)], structuredType) {
 		return false
@@ -20,8 +20,8 @@ func isStructured(contentType string) bool {
 	return rest == "" || rest[0] == ';'
 }
 
-// unfold changes a message in structured mode to binary mode. It leaves m as it is if the
-// payload is not a valid event.
+// unfold changes a message in structured mode to binary mode. It leaves m alone if the payload is
+// not a valid event.
 func unfold(m *backend.Message) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(m.Payload, &members) != nil {
@@ -53,9 +53,8 @@ func unfold(m *backend.Message) {
 	m.ID, m.Key, m.Headers, m.Payload = id, key, headers, payload
 }
 
-// data removes the members that store the data of an event and returns the data. JSON is
-// the default content type. Only then is the data the member as it is; text of another type
-// is a string.
+// data removes the members with the data of an event and returns the data. JSON is the default
+// content type; for JSON types the data is the member itself, and for others it is a string.
 func data(members map[string]json.RawMessage) (payload []byte, ok bool) {
 	plain, inBase64 := members["data"], members["data_base64"]
 	delete(members, "data")
@@ -83,7 +82,7 @@ func data(members map[string]json.RawMessage) (payload []byte, ok bool) {
 	return []byte(s), true
 }
 
-// text returns the text of an attribute. An attribute is a string, a boolean, or a number.
+// text returns the text of an attribute, which is a string, a boolean or a number.
 func text(value json.RawMessage) (s string, ok bool) {
 	switch {
 	case isAbsent(value):

@@ -1,4 +1,4 @@
-// Package each names the groups of subscriptions that have a group of their own.
+// Package each names the groups of subscriptions with eventbus.EachInstance.
 package each
 
 import (
@@ -11,11 +11,11 @@ const Group = "(each)"
 
 const prefix = "each-"
 
-// New returns a new name of a group.
+// New returns a new random group name.
 func New() string { return prefix + strings.ToLower(rand.Text()) }
 
-// Label returns [Group] for a name that New has returned, and any other name unchanged. So a
-// metric has one series for all instances, and not one more after each restart.
+// Label returns [Group] for names made by New, and any other name unchanged, so that a metric has
+// one series for all instances instead of another one after each restart.
 func Label(group string) string {
 	const random = 26 // bytes of rand.Text
 	if len(group) == len(prefix)+random && strings.HasPrefix(group, prefix) {

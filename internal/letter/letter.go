@@ -1,5 +1,4 @@
-// Package letter has the headers of dead letters, and of events that were sent again from a
-// dead-letter topic.
+// Package letter has the headers of dead letters, and of events that were redriven.
 package letter
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// ReservedPrefix begins the names of headers that only the bus sets.
+// ReservedPrefix begins the names of headers that only the bus may set.
 const ReservedPrefix = "eventbus-"
 
 const deadPrefix = ReservedPrefix + "dead-"
@@ -38,31 +37,32 @@ const (
 )
 
 const (
-	shelved = deadPrefix + "retry" // keeps the Retry header of the event in a dead letter
-	first   = deadPrefix + "was-"  // is in front of the names of the first letter's fields, in a letter of a letter
+	eventRetry = deadPrefix + "retry" // keeps the Retry header of the event in a dead letter
+	first      = deadPrefix + "was-"  // prefixes the fields of the first dead letter in a dead letter of a dead letter
 )
 
-// Shelve changes the headers of an event to the headers of its dead letter. It removes
-// Expiry, because a dead letter does not expire. It renames Retry, because the rule is for
-// the event and must not apply to the dead letter.
+// Shelve changes the headers of an event into those of its dead letter. It removes Expiry, because
+// dead letters don't expire, and renames Retry, because that rule is for the event and must not
+// apply to the dead letter.
 func Shelve(dead *backend.Message) {
 	dead.Headers.Del(Expiry)
 	if rule, ok := dead.Headers.Lookup(Retry); ok {
 		dead.Headers.Del(Retry)
-		Set(dead, shelved, rule)
+		Set(dead, eventRetry, rule)
 	}
 }
 
 // A Failure says why an event became the dead letter of a group.
 type Failure struct {
-	Reason, Error, Class, Stack string // empty: there is none
-	Attempts                    int    // 0: not known
+	Reason, Error, Class, Stack string // empty if there is none
+	Attempts                    int    // 0 if unknown
 	Topic, Group                string
 	Last                        time.Time
 }
 
-// Of returns the dead letter of m, whose ID is the ID of its event: the payload and headers of m, and
-// headers with the failure and the origin. The caller sets its Topic and ID, and then calls [Shorten].
+// Of returns the dead letter of m, whose ID is the ID of its event. It has the payload and the
+// headers of m, and headers that describe the failure and the origin. The caller sets its Topic and
+// ID and then calls [Shorten].
 func Of(m *backend.Message, f *Failure) *backend.Message {
 	dead := &backend.Message{Key: m.Key, Headers: Carried(m), Payload: m.Payload}
 	Shelve(dead)
@@ -84,9 +84,9 @@ func Of(m *backend.Message, f *Failure) *backend.Message {
 
 const maxText = 4 << 10
 
-// Set sets a header of a dead letter, unless value is "". It makes one line of at most 4 KiB
-// of an error, and of at most 8 KiB of a stack. It keeps every byte of other values, because
-// a redriven event has its original ID.
+// Set sets a header of a dead letter, unless value is "". It turns an error into one line of at
+// most 4 KiB, and a stack into one of at most 8 KiB. Other values are kept byte for byte, because a
+// redriven event has its original ID.
 func Set(m *backend.Message, name, value string) {
 	switch name {
 	case Error, ErrorClass:
@@ -99,9 +99,9 @@ func Set(m *backend.Message, name, value string) {
 	}
 }
 
-// Shorten cuts the stack of a dead letter, then the error and its class, until its
-// size is at most most, if they are long enough. A most of 0 is no limit. Without it, a
-// dead letter of an event that is as large as the backend allows could never be stored.
+// Shorten cuts the stack of a dead letter, then its error and the class, as far as needed to make
+// its size at most most; 0 means no limit. Otherwise the dead letter of an event as large as the
+// backend allows could never be stored.
 func Shorten(m *backend.Message, most int) {
 	for _, name := range []string{Stack, Error, ErrorClass} {
 		text := m.Headers.Get(name)
@@ -112,8 +112,8 @@ func Shorten(m *backend.Message, most int) {
 	}
 }
 
-// headerText makes s fit for a header: one line of valid UTF-8 of at most most bytes, with
-// " | " in place of line ends.
+// headerText makes s fit into a header: one line of valid UTF-8 of at most most bytes, with " | "
+// in place of line breaks.
 func headerText(s string, most int) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(s), "\n", " | "), "�")
 	s = strings.Map(func(r rune) rune {

@@ -1,10 +1,10 @@
-// Package pattern matches names of topics with patterns.
+// Package pattern matches topic names with patterns.
 //
-// A pattern has the form of a name, see [backend.CheckName]. Its part "*" matches one part of a
-// name, and ">", which may only be the last part, matches one or more. So "orders.*" matches
-// "orders.eu" but not "orders.eu.north", which "orders.>" matches too. A wildcard does not match
-// a part that the bus has appended for a topic of its own, such as "dlq". Only a pattern that
-// names this part matches the topic, such as "orders.*.dlq".
+// A pattern has the form of a name, see [backend.CheckName]. The part "*" matches one part of a
+// name, and ">", which must be the last part, matches one or more. For example, "orders.*" matches
+// "orders.eu" but not "orders.eu.north", which "orders.>" matches too. Wildcards don't match parts
+// that the bus appends for its own topics, such as "dlq"; only patterns that name the part match
+// these, such as "orders.*.dlq".
 package pattern
 
 import (
@@ -21,21 +21,20 @@ const (
 	rest = ">"
 )
 
-// own are the last parts of the topics that the bus makes: for dead letters, for scheduled
-// events (package internal/later), for lifecycle records (package lifecycle) and for replies
-// (package request).
+// own are the last parts of the topics that the bus creates: for dead letters, scheduled events
+// (package internal/later), lifecycle records (package lifecycle) and replies (package request).
 var own = []string{"dlq", "later", "lifecycle", "replies"}
 
-// Presence is the topic of package presence. No pattern with a wildcard matches it.
+// Presence is the topic of package presence, which no wildcard matches.
 const Presence = "eventbus.presence"
 
-// isOwn reports whether part is one of own, or of the topics of package partition.
+// isOwn reports whether part is one of own, or is reserved by package partition.
 func isOwn(part string) bool { return slices.Contains(own, part) || partition.Reserves(part) }
 
-// Is reports whether s has a wildcard, so that it is not the name of a topic.
+// Is reports whether s has a wildcard, and so is not a topic name.
 func Is(s string) bool { return strings.ContainsAny(s, one+rest) }
 
-// Check returns an error that says why s can be neither the name of a topic nor a pattern.
+// Check returns an error that says why s is neither a valid topic name nor a valid pattern.
 func Check(s string) error {
 	parts := strings.Split(s, ".")
 	for i, part := range parts {
@@ -73,8 +72,8 @@ func Match(pattern, topic string) bool {
 	}
 }
 
-// anyOwn reports whether a part of name is in own. With first, the first part is part of the
-// name that the program chose.
+// anyOwn reports whether name has a part that is in own. If first is true, the first part is one
+// that the program chose, and does not count.
 func anyOwn(name string, first bool) bool {
 	for i, part := range strings.Split(name, ".") {
 		if isOwn(part) && !(first && i == 0) {
@@ -84,7 +83,7 @@ func anyOwn(name string, first bool) bool {
 	return false
 }
 
-// Overlap reports whether a topic may match both x and y, which are names or patterns.
+// Overlap reports whether some topic may match both x and y, which are names or patterns.
 func Overlap(x, y string) bool {
 	switch {
 	case !Is(x):

@@ -1,10 +1,10 @@
 package codec
 
-// ByContentType returns a codec that encodes with writes. It decodes a payload with the
-// first codec that accepts its content type (see [Accepts]): writes, and then reads in
-// order. So writes decodes payloads without a content type. If no codec accepts the content
-// type, the error is a *ContentTypeError with the content types of all codecs.
-// ByContentType panics if a codec is nil.
+// ByContentType returns a codec that encodes with writes, and decodes with the first codec that
+// accepts a payload's content type (see [Accepts]): writes, and then reads in order. Payloads
+// without a content type are therefore decoded by writes. If no codec accepts the content type, the
+// error is a *ContentTypeError with the content types of all of them. ByContentType panics if a
+// codec is nil.
 func ByContentType(writes Codec, reads ...Codec) Codec {
 	all := append([]Codec{writes}, reads...)
 	for _, c := range all {
