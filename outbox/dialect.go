@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// A Dialect names the SQL of a database.
+// A Dialect names the SQL dialect of a database.
 type Dialect string
 
 // The dialects.
@@ -20,17 +20,17 @@ const (
 	SQLite   Dialect = "sqlite"   // SQLite 3.35 or later
 )
 
-// A dialect has the differences between databases.
+// A dialect holds the differences between databases.
 type dialect struct {
 	name   Dialect
-	now    string // the time of the database's clock, in milliseconds since 1970
-	quote  string // the sign around a name
-	ignore string // INSERT that leaves out a row whose key exists
-	skip   string // the end of such a statement
-	lock   string // the end of a SELECT that locks its rows
+	now    string // the database's clock, in milliseconds since 1970
+	quote  string // quotes a name
+	ignore string // begins an INSERT that skips rows whose key exists
+	skip   string // ends such a statement
+	lock   string // ends a SELECT that locks its rows
 
-	// The isolation of transactions. With READ COMMITTED InnoDB locks no gaps, and Postgres
-	// remembers no reads. nil is the database's default.
+	// The isolation of transactions. With READ COMMITTED, InnoDB locks no gaps and Postgres tracks
+	// no reads. nil is the database's default.
 	read, write *sql.TxOptions
 }
 
@@ -61,7 +61,7 @@ func dialectOf(name Dialect) (*dialect, error) {
 		"is %q, which is none of %s, %s and %s", string(name), Postgres, MySQL, SQLite)}
 }
 
-// tables are the quoted names of the tables.
+// tables holds the quoted names of the tables.
 type tables struct{ waiting, refused, relay, inbox string }
 
 func (d *dialect) tables(name string) tables {
@@ -99,9 +99,9 @@ func (s *statement) arg(v any) *statement {
 	return s.add("?")
 }
 
-// ids adds the condition that a column has one of ids. The numbers are part of the text,
-// because drivers of MySQL prepare a statement with arguments for each call. Postgres gets
-// them as one argument, because its drivers keep statements by text.
+// ids adds the condition that a column has one of ids. The numbers are part of the text, because
+// MySQL drivers prepare a statement with arguments for each call. Postgres gets them as one
+// argument, because its drivers cache statements by text.
 func (s *statement) ids(column string, ids []int64) *statement {
 	if s.d.name == Postgres {
 		return s.add(column, " = ANY(").arg("{" + join(ids) + "}").add("::text::bigint[])")
@@ -120,9 +120,9 @@ func join(ids []int64) string {
 	return string(list)
 }
 
-// deleteIDs returns the statement that deletes rows by their primary key. On MySQL it is a
-// join whose order is forced. With IN (…), the optimizer may scan the table, and the scan
-// would wait for rows of open transactions.
+// deleteIDs returns the statement that deletes rows by primary key. On MySQL it is a join in a
+// forced order: with IN (…) the optimizer may scan the table, and the scan would wait for rows of
+// open transactions.
 func (d *dialect) deleteIDs(table string, ids []int64) *statement {
 	if d.name == MySQL {
 		return d.statement("DELETE o FROM JSON_TABLE('[", join(ids), "]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS d",
@@ -156,9 +156,11 @@ func (o *Outbox) begin(ctx context.Context, with *sql.TxOptions, f func(*sql.Tx)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // after a Commit it does nothing; otherwise the error of f is returned
+	defer tx.Rollback() //nolint:errcheck // does nothing after a Commit; otherwise the error of f is returned
 	if err := f(tx); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -10,31 +10,29 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// An Inbox recognizes redelivered events, in the transaction in which a handler does its
-// work. So the work is done once for each ID, however often the event is published and
-// delivered.
+// An Inbox recognizes redelivered events in the transaction in which a handler does its work, so
+// that the work is done once per ID, however often the event is published and delivered.
 type Inbox struct {
 	o  *Outbox
 	tx Execer
 }
 
-// Inbox returns the inbox for one run of a handler. tx is the transaction of the handler's
-// work, in the database of o.
+// Inbox returns the inbox for one run of a handler. tx is the transaction of the handler's work, in
+// the database of o.
 func (o *Outbox) Inbox(tx Execer) Inbox { return Inbox{o, tx} }
 
-// First reports whether the group of d gets the event of d for the first time. It remembers
-// the ID of the event as part of the transaction. If First returns false, a transaction that
-// has committed did the work, and the handler returns nil. If the transaction is rolled back,
-// the event is new again. A second transaction with the same event waits in First until the
-// first one has ended.
+// First reports whether the group of d gets the event of d for the first time, and records its ID
+// as part of the transaction. If First returns false, a committed transaction has already done the
+// work, so the handler should return nil. If the transaction is rolled back, the event counts as
+// new again. A second transaction with the same event waits in First until the first one has ended.
 //
-// After an error the handler rolls back and returns the error. An event without ID is always
-// new. Events of one topic with the same ID are the same event.
+// After an error, roll back and return the error. An event without an ID is always new, and events
+// of one topic with the same ID are the same event.
 func (i Inbox) First(ctx context.Context, d *eventbus.Delivery) (bool, error) {
 	if d.ID == "" {
 		return true, nil
 	}
-	// InnoDB would shorten a longer text, and take it for another one.
+	// InnoDB would truncate a longer text, and confuse it with another one.
 	if len(d.ID) > mostText || len(d.Topic) > backend.MaxName || len(d.Group) > backend.MaxName {
 		return false, &eventbus.FieldError{Field: "Delivery", Reason: "has an ID, a topic or a group that is too long", Err: eventbus.ErrTooLarge}
 	}
@@ -57,10 +55,9 @@ const (
 	mostPurge = 1000 // rows of one transaction
 )
 
-// PurgeInbox forgets the deliveries that were handled longer than age ago, in transactions of
-// 1,000 rows, and returns how many. An event that is delivered again later than age counts as
-// new. A program calls PurgeInbox from time to time, with an age beyond the longest retry and
-// redrive. Concurrent calls are safe.
+// PurgeInbox forgets deliveries that were handled longer than age ago, in transactions of 1,000
+// rows, and returns how many. An event that is redelivered after that counts as new, so choose an
+// age beyond the longest retry and redrive. Call it from time to time; concurrent calls are safe.
 func (o *Outbox) PurgeInbox(ctx context.Context, age time.Duration) (n int, err error) {
 	if age < 0 {
 		return 0, &eventbus.FieldError{Field: "age", Reason: fmt.Sprintf("is %v, which is negative", age)}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// A lease is the right to be the active relay. It is a row of the database with the time at
-// which it expires, by the clock of the database. Its only use is that two relays do not
-// publish the same rows. The order of keys does not depend on it, see relay.go.
+// A lease is the right to be the active relay. It is a row of the database with the time at which
+// it expires, by the database's clock. It only keeps two relays from publishing the same rows; the
+// order of keys does not depend on it, see relay.
 type lease struct {
 	o     *Outbox
 	owner string // unique among all calls of Relay
@@ -26,8 +26,8 @@ func (o *Outbox) newLease() *lease {
 
 var errLeaseLost = errors.New("the lease of the relay has expired")
 
-// take takes or renews the lease. It returns true if l has the lease. Otherwise it returns
-// how long the present owner still has it.
+// take takes or renews the lease, and reports whether l has it. If not, left is how long the
+// current owner still has it.
 func (l *lease) take(ctx context.Context) (mine bool, left time.Duration, err error) {
 	owner, left, err := l.look(ctx)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -47,9 +47,8 @@ func (l *lease) take(ctx context.Context) (mine bool, left time.Duration, err er
 	return err == nil && owner == l.owner, left, err
 }
 
-// look returns the owner of the lease, and how long it still has the lease. If the clock of
-// the database was set back, the lease may seem to last for longer than its span. Then it
-// has expired.
+// look returns the owner of the lease and how long it still has it. A lease that seems to last
+// longer than its span counts as expired, because the database's clock must have been set back.
 func (l *lease) look(ctx context.Context) (owner string, left time.Duration, err error) {
 	var expires, span, now int64
 	s := l.o.d.statement("SELECT owner, expires, span, ", l.o.d.now, " FROM ", l.o.tables.relay, " WHERE id = 1")
@@ -62,7 +61,7 @@ func (l *lease) look(ctx context.Context) (owner string, left time.Duration, err
 	return owner, time.Duration(expires-now) * time.Millisecond, nil
 }
 
-// claim makes l the owner, unless another relay has done so since the last look.
+// claim makes l the owner, unless another relay has become the owner since the last look.
 func (l *lease) claim(ctx context.Context) error {
 	span, now := l.o.options.Lease.Milliseconds(), l.o.d.now
 	s := l.o.d.statement("UPDATE ", l.o.tables.relay, " SET owner = ").arg(l.owner).
@@ -72,15 +71,15 @@ func (l *lease) claim(ctx context.Context) error {
 	return err
 }
 
-// release ends the lease, so that another relay takes over at once.
+// release ends the lease, so that another relay can take over at once.
 func (l *lease) release(ctx context.Context) error {
 	s := l.o.d.statement("UPDATE ", l.o.tables.relay, " SET expires = 0 WHERE id = 1 AND owner = ").arg(l.owner)
 	_, err := s.exec(ctx, l.o.db)
 	return err
 }
 
-// await waits until l has the lease, and returns the time before which it certainly does not
-// expire. It returns false if ctx has ended.
+// await waits until l has the lease, and returns a time until which it certainly doesn't expire. It
+// returns false if ctx ends.
 func (l *lease) await(ctx context.Context) (until time.Time, ok bool) {
 	retry := newBackOff()
 	for ctx.Err() == nil {
@@ -101,8 +100,8 @@ func (l *lease) await(ctx context.Context) (until time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// hold calls f with a context that ends when the lease has expired, and renews the lease
-// meanwhile. It returns when f has returned.
+// hold renews the lease while it calls f with a context that ends when the lease expires. It
+// returns when f has returned.
 func (l *lease) hold(ctx context.Context, until time.Time, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	expiry := time.AfterFunc(time.Until(until), func() { cancel(errLeaseLost) })

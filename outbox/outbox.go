@@ -1,6 +1,6 @@
-// Package outbox stores events in the program's own SQL database, in the transaction that
-// changes its rows. A relay publishes them later. So an event is published if and only if
-// its transaction has committed.
+// Package outbox stores events in your program's own SQL database, in the same transaction that
+// changes its rows. A relay publishes them afterwards, so an event is published if and only if its
+// transaction commits.
 //
 //	ob, err := outbox.New(db, outbox.Postgres, outbox.Options{Service: "shop"})
 //	…
@@ -9,39 +9,35 @@
 //	err = purchases.Publish(ctx, ob.In(tx), Purchase{order})
 //	err = tx.Commit()
 //
-// Each process of the service also calls [Outbox.Relay], in a goroutine of its own. One relay
-// at a time publishes the committed rows to a bus, and deletes them. The other relays stand
-// by.
+// Each process of the service also calls [Outbox.Relay], in a goroutine of its own. One relay at a
+// time publishes the committed rows to a bus and deletes them; the others stand by.
 //
 // # Order
 //
-// Events of a topic and key are published in the order of their commits, if each transaction
-// inserts its event after the earlier one has committed. A transaction that locks the row of
-// the key before it publishes does so. The order of transactions that overlap, and see
-// nothing of each other, is not defined. A number from a sequence has no say in this: a
-// relay that reads a later number first publishes it first.
+// Events of a topic and key are published in the order of their commits, provided that each
+// transaction inserts its event after the previous one has committed. That is the case if a
+// transaction locks the row of the key before it publishes. Transactions that overlap without
+// seeing each other have no defined order. Sequence numbers don't matter: if a relay reads a later
+// number first, it publishes it first.
 //
-// # Doubles
+// # Duplicates
 //
-// A row is published at least once, each time with the same ID. It is published again if
-// the relay ends between Publish and the deletion of the row, or if the outcome of Publish
-// is unknown. A bus with eventbus.Options.Dedup drops such doubles within the window of its
-// broker. A handler that works in a SQL database recognizes them for longer, by
-// [Outbox.Inbox].
-//
-// Doubles never change the order of the first occurrences of a key.
+// Each row is published at least once, always with the same ID. It is published again if the relay
+// ends between Publish and the deletion of the row, or if the outcome of Publish is unknown. A bus
+// with eventbus.Options.Dedup drops such duplicates within the window of its broker. A handler that
+// works in a SQL database can recognize them for longer, with [Outbox.Inbox]. Duplicates never
+// change the order of the first occurrences of a key.
 //
 // # Failures
 //
-// The relay tries again, with growing delays, if the database or the bus fails. A topic that
-// cannot be published waits, and rows of other topics go on. An event that the bus refuses
-// for good is set aside with its reason: see [Outbox.Refused], [Outbox.Retry] and
-// [Outbox.Discard].
+// If the database or the bus fails, the relay tries again with growing delays. A topic that cannot
+// be published waits, while rows of other topics continue. An event that the bus refuses for good
+// is set aside together with the reason: see [Outbox.Refused], [Outbox.Retry] and [Outbox.Discard].
 //
 // # Tables
 //
-// [Schema] returns the statements that create the tables. The command of folder cmd/outbox
-// prints them. The program applies them with its other migrations.
+// [Schema] returns the statements that create the tables, and the command cmd/outbox prints them.
+// Apply them with your other migrations.
 package outbox
 
 import (
@@ -59,42 +55,38 @@ const DefaultTable = "eventbus_outbox"
 
 // Options are the settings of an [Outbox]. A zero field means its default.
 type Options struct {
-	// Table names the table of waiting events, perhaps with a schema, such as
-	// "shop.outbox". The names of the other tables begin with it, see [Schema]. Each part
-	// is a letter or an underscore, and then letters, digits and underscores, of at most
-	// 40 bytes. Default [DefaultTable].
+	// Table names the table of waiting events, optionally with a schema, such as "shop.outbox". The
+	// names of the other tables begin with it, see [Schema]. Each part is a letter or an underscore
+	// followed by letters, digits and underscores, at most 40 bytes in all. Default [DefaultTable].
 	Table string
 
-	// Service is the Source of events that have none. Default: the relay's bus sets the
-	// Source, to its own eventbus.Options.Service.
+	// Service is the Source of events that have none. By default the relay's bus sets it, to its
+	// own eventbus.Options.Service.
 	Service string
 
-	// Poll is how long the relay waits after it has found no rows. It waits longer if a
-	// read takes more than half of Poll, so that an idle relay does not load the database.
-	// Default 100 ms.
+	// Poll is how long the relay waits when it has found no rows. It waits longer if a read takes
+	// more than half of Poll, so that an idle relay does not load the database. Default 100 ms.
 	Poll time.Duration
 
-	// Batch is the most rows of one read. A read ends after 8 MiB, so large rows make it
-	// smaller. If reads take longer than 50 ms, a read may have up to 10,000 rows. Default
-	// 1000.
+	// Batch limits the rows of one read. A read also ends after 8 MiB, so large rows make it
+	// smaller, and it may have up to 10,000 rows if reads take longer than 50 ms. Default 1000.
 	Batch int
 
-	// Lease is how long a relay that does not renew its lease stays the active one. After a
-	// crash of the active relay another one takes over within Lease. At least 1 s.
-	// Default 10 s.
+	// Lease is how long a relay stays active without renewing its lease. After a crash of the
+	// active relay, another one takes over within Lease. At least 1 s, default 10 s.
 	Lease time.Duration
 
-	// OnFailure is called after each failed call of a relay to the database or the bus, and
-	// for a panic of OnRefused. The relay tries again. Calls may be concurrent, and the
-	// relay waits for them. A nil OnFailure logs a warning with slog.Default().
+	// OnFailure is called after each failed call of a relay to the database or the bus, and if
+	// OnRefused panics. The relay tries again. Calls may be concurrent, and the relay waits for
+	// them. By default a warning is logged with slog.Default().
 	OnFailure func(Failure)
 
-	// OnRefused is called for each event that was set aside, because the bus refused it for
-	// good. The relay waits for it. A nil OnRefused logs an error with slog.Default().
+	// OnRefused is called for each event that was set aside because the bus refused it for good.
+	// The relay waits for it. By default an error is logged with slog.Default().
 	OnRefused func(Refused)
 
-	// OnActive is called when a relay becomes the active one (true), and when it ends or
-	// has lost its lease (false). A nil OnActive logs with slog.Default().
+	// OnActive is called with true when a relay becomes the active one, and with false when it ends
+	// or has lost its lease. By default this is logged with slog.Default().
 	OnActive func(active bool)
 }
 
@@ -109,8 +101,7 @@ func (o Options) withDefaults() Options {
 // leastLease is the shortest Options.Lease. A shorter one would be lost on a busy machine.
 const leastLease = time.Second
 
-// mostBatch is the largest Options.Batch. It bounds the length of a statement that deletes
-// rows.
+// mostBatch is the largest Options.Batch. It limits the length of a statement that deletes rows.
 const mostBatch = 10_000
 
 func (o Options) check() error {
@@ -140,7 +131,7 @@ func checkTable(name string) error {
 }
 
 // An Outbox is the outbox of one database. Its methods are safe for concurrent use. It has no
-// goroutines but the ones of its calls of Relay.
+// goroutines other than those of its calls of Relay.
 type Outbox struct {
 	db      *sql.DB
 	d       *dialect
@@ -149,8 +140,8 @@ type Outbox struct {
 	report  reporter
 }
 
-// New returns the outbox in db. It asks no database, so the tables may be created later. If a
-// field of o is wrong, the error is an *eventbus.FieldError. The program closes db, after its
+// New returns the outbox in db. It makes no call to the database, so the tables may be created
+// later. If a field of o is invalid, the error is an *eventbus.FieldError. You close db, once the
 // calls of Relay have returned.
 func New(db *sql.DB, dialect Dialect, o Options) (*Outbox, error) {
 	d, err := dialectOf(dialect)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"iter"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -12,36 +11,33 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
-// A Refused is an event that the bus has refused for good.
+// A Refused is an event that the bus refused for good.
 type Refused struct {
-	Number int64 // names the event in calls of Retry and Discard
+	Number int64 // identifies the event in calls of Retry and Discard
 	Topic  string
-	Event  eventbus.Event // empty but for ID, Key and Payload if the headers are unreadable
+	Event  eventbus.Event // has only ID, Key and Payload if the headers are unreadable
 	Reason string         // the text of the error, at most 1,000 bytes
 	At     time.Time      // when it was set aside; zero in calls of Options.OnRefused
 }
 
 const mostReason = 1000 // bytes
 
-// columns are the ones that both tables of events have, but for the time.
+// columns are those that both tables of events have, except for the time.
 const columns = "topic, event_id, event_key, headers, payload"
 
-// setAside moves a row to the refused ones. If another relay has moved it, setAside does
-// nothing.
+// setAside moves a row to the refused events. It does nothing if another relay has moved it.
 func (o *Outbox) setAside(ctx context.Context, r refusal) (Refused, error) {
-	told := newRefused(r.row, reasonText(r.err))
+	aside := newRefused(r.row, reasonText(r.err))
 	err := o.begin(ctx, o.d.write, func(tx *sql.Tx) error {
 		move := o.d.statement(o.d.ignore, " ", o.tables.refused, " (id, ", columns, ", created, refused, reason) SELECT id, ", columns,
-			", created, ", o.d.now, ", ").arg(told.Reason).add(" FROM ", o.tables.waiting, " WHERE ").ids("id", []int64{r.row.number}).add(o.d.skip)
+			", created, ", o.d.now, ", ").arg(aside.Reason).add(" FROM ", o.tables.waiting, " WHERE ").ids("id", []int64{r.row.number}).add(o.d.skip)
 		if _, err := move.exec(ctx, tx); err != nil {
 			return err
 		}
 		_, err := o.d.deleteIDs(o.tables.waiting, []int64{r.row.number}).exec(ctx, tx)
 		return err
 	})
-	return told, err
+	return aside, err
 }
 
 func newRefused(r *row, reason string) Refused {
@@ -52,7 +48,7 @@ func newRefused(r *row, reason string) Refused {
 	return Refused{Number: r.number, Topic: r.topic, Event: *e, Reason: reason}
 }
 
-// reasonText returns the text of err as each database can store it.
+// reasonText returns the text of err in a form that every database can store.
 func reasonText(err error) string {
 	text := err.Error()
 	if len(text) > mostReason {
@@ -62,10 +58,10 @@ func reasonText(err error) string {
 	return strings.ReplaceAll(text, "\x00", string(utf8.RuneError))
 }
 
-const page = 100 // refused events of one read
+const page = 100 // refused events per read
 
-// Refused yields the refused events, in the order of their insertion. After an error it ends.
-// Events may be added and removed meanwhile.
+// Refused yields the refused events in the order in which they were inserted. It ends after an
+// error. Events may be added and removed in the meantime.
 func (o *Outbox) Refused(ctx context.Context) iter.Seq2[Refused, error] {
 	return func(yield func(Refused, error) bool) {
 		for last := int64(0); ; {
@@ -109,9 +105,9 @@ func (o *Outbox) refusedPage(ctx context.Context, last int64) (found []Refused, 
 	return found, rows.Err()
 }
 
-// Retry lets refused events wait again, under new numbers, and returns how many. They are
-// published after all events of their keys that wait now. It leaves out numbers that are not
-// refused. Concurrent calls are safe.
+// Retry queues refused events again under new numbers, and returns how many. They are published
+// after all events of their keys that are waiting now. Numbers of events that are not refused are
+// ignored. Concurrent calls are safe.
 func (o *Outbox) Retry(ctx context.Context, numbers ...int64) (n int, err error) {
 	for len(numbers) > 0 && err == nil {
 		some := numbers[:min(len(numbers), mostBatch)]
@@ -150,7 +146,7 @@ func (o *Outbox) retry(ctx context.Context, numbers []int64) (n int, err error) 
 	return n, err
 }
 
-// locked locks refused events, and returns the numbers of the ones that exist.
+// locked locks refused events, and returns the numbers of those that exist.
 func (o *Outbox) locked(ctx context.Context, tx *sql.Tx, numbers []int64) (found []int64, err error) {
 	s := o.d.statement("SELECT id FROM ", o.tables.refused, " WHERE ").ids("id", numbers).add(" ORDER BY id", o.d.lock)
 	rows, err := s.query(ctx, tx)
@@ -168,7 +164,7 @@ func (o *Outbox) locked(ctx context.Context, tx *sql.Tx, numbers []int64) (found
 	return found, rows.Err()
 }
 
-// Discard deletes refused events for good, and returns how many.
+// Discard deletes refused events permanently, and returns how many.
 func (o *Outbox) Discard(ctx context.Context, numbers ...int64) (n int, err error) {
 	for len(numbers) > 0 {
 		some := numbers[:min(len(numbers), mostBatch)]

@@ -9,21 +9,21 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// Relay publishes the events of committed transactions to a bus, and deletes their rows after
-// Publish has returned. Any number of processes may call Relay. One of them is active at a
-// time, the others stand by. After a crash of the active one, another takes over within
-// Options.Lease. When ctx ends, Relay waits for its calls of Publish, deletes the published
-// rows, gives the lease back and returns nil. For this it gives the database 10 seconds.
+// Relay publishes the events of committed transactions to a bus, and deletes their rows once
+// Publish has returned. Call it in every process: one relay is active at a time and the others
+// stand by. After a crash of the active one, another takes over within Options.Lease. When ctx
+// ends, Relay waits for its calls of Publish, deletes the published rows, releases the lease and
+// returns nil; for this it gives the database 10 seconds.
 //
-// Relay tries again after failures, and tells Options.OnFailure. It returns an error if no
-// later try can succeed: an *eventbus.FieldError if to is nil, or an error that matches
-// [eventbus.ErrClosed] after the bus was shut down. So a program ends Relay before the bus.
+// Relay tries again after failures and reports them to Options.OnFailure. It returns an error only
+// if trying again can't succeed: an *eventbus.FieldError if to is nil, or an error that matches
+// [eventbus.ErrClosed] after the bus was shut down. So end Relay before the bus.
 //
-// The error of Publish decides about an event. After an *eventbus.FieldError, ErrTooLarge or
-// backend.ErrRefused, Relay moves the event to the refused ones, and later events of the key
-// go on. After another error the key waits, or the topic if the error concerns all of its
-// events, such as ErrFull. An event without a key waits alone. Other topics do not wait. The
-// delays grow from 100 ms to 30 s.
+// What happens to an event depends on the error of Publish. After an *eventbus.FieldError,
+// ErrTooLarge or backend.ErrRefused, Relay moves the event to the refused ones, and later events of
+// the key continue. After any other error the key waits, or the whole topic if the error, such as
+// ErrFull, concerns all of its events. An event without a key waits alone. Other topics don't wait.
+// The delays grow from 100 ms to 30 s.
 func (o *Outbox) Relay(ctx context.Context, to eventbus.Publisher) error {
 	if to == nil {
 		return &eventbus.FieldError{Field: "to", Reason: "is nil"}
@@ -50,29 +50,28 @@ func (o *Outbox) Relay(ctx context.Context, to eventbus.Publisher) error {
 	}
 }
 
-// A relay is one life of the active relay. One goroutine reads and deletes rows. Each topic
-// with rows in flight has a goroutine that publishes them.
+// A relay is one period of being the active relay. One goroutine reads and deletes rows, and each
+// topic with rows in flight has a goroutine that publishes them.
 //
-// The order of a key is as follows. If the transaction of row B has inserted B after the
-// commit of row A, then B has the greater number, and every read that sees B sees A too,
-// unless A is deleted. A read is ordered by number, and never has B if a hold excludes A. So
-// each relay publishes A before B, or A was published and deleted before. This holds for any
-// number of relays at once, also for one that was frozen and goes on. Rows that become
-// visible later need no attention, whatever their numbers are, because their
-// transactions have committed later.
+// It keeps the order of a key as follows. If the transaction of row B inserted B after row A was
+// committed, then B has the greater number, and every read that sees B also sees A, unless A is
+// deleted. A read is ordered by number, and never has B if a hold excludes A. So each relay
+// publishes A before B, or A was already published and deleted. This holds for any number of relays
+// at once, including one that was frozen and continues. Rows that become visible later need no
+// attention, whatever their numbers are, because their transactions committed later.
 type relay struct {
 	o     *Outbox
 	to    eventbus.Publisher
 	most  int // rows of the next read
 	holds holds
-	retry interface { // the delays after failures of the database
+	retry interface { // delays after failures of the database
 		NextBackOff() time.Duration
 		Reset()
 	}
 
 	ended chan *sending   // sendings that have ended
 	busy  map[string]bool // topics with rows in flight
-	fresh int             // how many of them were sent by the last read
+	fresh int             // how many of these come from the last read
 	size  int             // bytes in flight
 
 	published []int64   // numbers of published rows, to delete
@@ -85,10 +84,10 @@ func (o *Outbox) newRelay(to eventbus.Publisher) *relay {
 }
 
 const (
-	patience    = 100 * time.Millisecond // how long a slow topic delays the next read of others
-	mostRead    = 8 << 20                // bytes of a read; the last row may exceed it
-	mostFlying  = 64 << 20               // bytes in flight after which the relay reads no more
-	finalBudget = 5 * time.Second        // for the database after ctx has ended
+	patience     = 100 * time.Millisecond // how long a slow topic delays the next read of others
+	mostRead     = 8 << 20                // bytes of a read; the last row may exceed it
+	mostInFlight = 64 << 20               // bytes in flight after which the relay reads no more
+	finalBudget  = 5 * time.Second        // for the database after ctx has ended
 )
 
 // run publishes rows until ctx ends or the bus is closed.
@@ -123,7 +122,7 @@ func (r *relay) fail(ctx context.Context, op string, err error) {
 	sleep(ctx, delay)
 }
 
-// send starts the publication of rows, by topic.
+// send starts publishing rows, by topic.
 func (r *relay) send(ctx context.Context, rows []row) {
 	topics := map[string]*sending{}
 	for i := range rows {
@@ -145,8 +144,8 @@ func (r *relay) send(ctx context.Context, rows []row) {
 	}
 }
 
-// collect waits for sendings: until the topics of the last read have ended, or for as long as
-// patience. If it is idle, it waits until any topic has ended. It waits for longer if too many
+// collect waits for sendings: until the topics of the last read have ended, or for at most
+// patience. If nothing was sent, it waits until any topic has ended. It waits longer if too many
 // bytes are in flight.
 func (r *relay) collect(ctx context.Context, patience time.Duration, sent bool) {
 	over := time.NewTimer(patience)
@@ -155,7 +154,7 @@ func (r *relay) collect(ctx context.Context, patience time.Duration, sent bool) 
 		if sent && r.fresh == 0 {
 			waiting = false
 		}
-		if r.size <= mostFlying && !waiting {
+		if r.size <= mostInFlight && !waiting {
 			return
 		}
 		select {
@@ -170,7 +169,7 @@ func (r *relay) collect(ctx context.Context, patience time.Duration, sent bool) 
 	}
 }
 
-// settle takes note of a sending that has ended.
+// settle processes a sending that has ended.
 func (r *relay) settle(ctx context.Context, s *sending) {
 	delete(r.busy, s.topic)
 	r.size -= s.size
@@ -188,11 +187,11 @@ func (r *relay) settle(ctx context.Context, s *sending) {
 	if ctx.Err() != nil || r.closed != nil {
 		return
 	}
-	delay := r.holds.note(s, time.Now())
+	delay := r.holds.record(s, time.Now())
 	r.o.report.failed(Failure{Op: "publish", Topic: s.topic, Events: len(s.rows) - len(s.done) - len(s.refused), Next: delay, Err: s.err})
 }
 
-// flush deletes published rows and sets refused rows aside. It tries until it has succeeded,
+// flush deletes published rows and sets refused rows aside. It keeps trying until that succeeds,
 // because it must not read these rows again, or until ctx ends.
 func (r *relay) flush(ctx context.Context) {
 	for ctx.Err() == nil && len(r.published)+len(r.refused) > 0 {
@@ -215,18 +214,18 @@ func (r *relay) tidy(ctx context.Context) (op string, err error) {
 	}
 	r.published = nil
 	for len(r.refused) > 0 {
-		told, err := r.o.setAside(ctx, r.refused[0])
+		aside, err := r.o.setAside(ctx, r.refused[0])
 		if err != nil {
 			return "refuse", err
 		}
 		r.refused = r.refused[1:]
-		r.o.report.setAside(told)
+		r.o.report.setAside(aside)
 	}
 	return "", nil
 }
 
-// finish waits for the rows in flight, whose context has ended, and deletes the published
-// ones. If that fails, the next relay publishes them again.
+// finish waits for the rows in flight, whose context has ended, and deletes the published ones. If
+// that fails, the next relay publishes them again.
 func (r *relay) finish(ctx context.Context) {
 	for len(r.busy) > 0 {
 		r.settle(ctx, <-r.ended)

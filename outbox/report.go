@@ -30,9 +30,9 @@ func (f Failure) Error() string {
 // Unwrap returns Err.
 func (f Failure) Unwrap() error { return f.Err }
 
-// Counts are the numbers of occurrences in this process, in all calls of Relay.
+// Counts are the totals over all calls of Relay in this process.
 type Counts struct {
-	Published int64 // events whose Publish has succeeded, each time
+	Published int64 // successful calls of Publish, per event
 	Refused   int64 // events that were set aside
 	Failures  int64 // calls of Options.OnFailure
 }
@@ -44,12 +44,12 @@ type reporter struct {
 	published, refused, failures atomic.Int64
 }
 
-// Counts returns the present numbers, for metrics.
+// Counts returns the current totals, for metrics.
 func (o *Outbox) Counts() Counts {
 	return Counts{o.report.published.Load(), o.report.refused.Load(), o.report.failures.Load()}
 }
 
-// failed reports f. A panic of the callback has no effect, because there is no other place to
+// failed reports f. If the callback panics, the panic is dropped, because there is nowhere else to
 // report it to.
 func (r *reporter) failed(f Failure) {
 	defer func() { _ = recover() }()
@@ -73,7 +73,7 @@ func (r *reporter) setAside(e Refused) {
 	slog.Default().Error("outbox: event refused", "table", r.options.Table, "topic", e.Topic, "id", e.Event.ID, "number", e.Number, "reason", e.Reason)
 }
 
-// active reports that a relay is the active one, or is so no longer.
+// active reports that a relay has become the active one, or no longer is.
 func (r *reporter) active(is bool) {
 	defer r.recovered("OnActive")
 	switch {
@@ -86,7 +86,7 @@ func (r *reporter) active(is bool) {
 	}
 }
 
-// recovered is deferred around a callback. It reports a panic of the callback.
+// recovered is deferred around a callback, and reports its panic.
 func (r *reporter) recovered(where string) {
 	if v := recover(); v != nil {
 		r.failed(Failure{Op: "observe", Err: &observer.PanicError{Where: where, Value: v, Stack: debug.Stack()}})

@@ -2,15 +2,14 @@ package outbox
 
 import "strings"
 
-// Schema returns the statements that create the tables of an outbox, each with a semicolon
-// at its end and IF NOT EXISTS. An empty table means [DefaultTable]. The tables are:
+// Schema returns the statements that create the tables of an outbox. Each ends with a semicolon and
+// has IF NOT EXISTS, so existing tables are left alone. An empty table means [DefaultTable]. The
+// tables are:
 //
-//   - table: the events that wait
-//   - table_refused: the events that the bus has refused for good
+//   - table: the waiting events
+//   - table_refused: the events that the bus refused for good
 //   - table_relay: one row, the lease of the active relay
 //   - table_inbox: the deliveries that [Inbox.First] has seen
-//
-// A table that exists is left as it is.
 func Schema(dialect Dialect, table string) (string, error) {
 	d, err := dialectOf(dialect)
 	if err != nil {
@@ -34,7 +33,7 @@ func Schema(dialect Dialect, table string) (string, error) {
 	).Replace(schemas[d.name]), nil
 }
 
-// The columns of bytes hold any text, also one with control characters, and compare exactly.
+// The byte columns hold any text, even with control characters, and compare exactly.
 var schemas = map[Dialect]string{
 	Postgres: `CREATE TABLE IF NOT EXISTS {waiting} (
   id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

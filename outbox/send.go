@@ -10,8 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A sending is the publication of rows of one topic, in order. It runs on a goroutine of its
-// own. When it has ended, rows that are in none of the lists stay in the database.
+// A sending publishes rows of one topic, in order, on a goroutine of its own. Rows that are in none
+// of its lists when it has ended stay in the database.
 type sending struct {
 	to    eventbus.Publisher
 	topic string
@@ -22,7 +22,7 @@ type sending struct {
 	refused []refusal
 	failed  []*row // rows to try again
 	wide    bool   // the failure concerns the whole topic
-	gaveUp  bool   // too many rows have failed alone, and none was published
+	gaveUp  bool   // too many rows failed on their own, and none was published
 	err     error  // the first error of failed, or nil
 }
 
@@ -33,10 +33,10 @@ type refusal struct {
 	err error
 }
 
-// publish publishes rows. If a call fails without telling which events have failed, publish
-// halves the call, so that one bad event does not stop the others. It publishes no row behind
-// a failed row of its key. After ten such events without a good one it gives up for now,
-// because more calls would not help if the bus is broken.
+// publish publishes rows. If a call fails without saying which events failed, publish splits it in
+// half, so that one bad event does not stop the others. It publishes no row behind a failed row of
+// its key. After ten bad events without a good one it gives up for now, because more calls would
+// not help if the bus is broken.
 func (s *sending) publish(ctx context.Context, rows []*row) {
 	rows = s.free(rows)
 	if len(rows) == 0 {
@@ -67,7 +67,7 @@ func (s *sending) publish(ctx context.Context, rows []*row) {
 		}
 	case isWide(err) || ctx.Err() != nil:
 		s.failed, s.wide = append(s.failed, rows...), true
-		s.note(err)
+		s.addError(err)
 	case len(rows) == 1:
 		s.settle(rows[0], err)
 		s.gaveUp = len(s.done) == 0 && len(s.failed) >= mostAlone
@@ -79,7 +79,7 @@ func (s *sending) publish(ctx context.Context, rows []*row) {
 	}
 }
 
-// free returns the rows that do not wait behind a failed row of their key.
+// free returns the rows that are not behind a failed row of their key.
 func (s *sending) free(rows []*row) []*row {
 	if len(s.failed) == 0 {
 		return rows
@@ -97,7 +97,7 @@ func (s *sending) free(rows []*row) []*row {
 	return free
 }
 
-// settle notes how the Publish of one row has ended.
+// settle records how the Publish of one row ended.
 func (s *sending) settle(r *row, err error) {
 	switch {
 	case err == nil:
@@ -107,17 +107,17 @@ func (s *sending) settle(r *row, err error) {
 	default:
 		s.failed = append(s.failed, r)
 		s.wide = s.wide || isWide(err)
-		s.note(err)
+		s.addError(err)
 	}
 }
 
-func (s *sending) note(err error) {
+func (s *sending) addError(err error) {
 	if s.err == nil {
 		s.err = err
 	}
 }
 
-// call calls Publish. A panic of Publish is an error.
+// call calls Publish, and turns a panic into an error.
 func (s *sending) call(ctx context.Context, events []*eventbus.Event) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -127,7 +127,7 @@ func (s *sending) call(ctx context.Context, events []*eventbus.Event) (err error
 	return s.to.Publish(ctx, s.topic, events...)
 }
 
-// isRefusal reports whether a later Publish of the same event fails too.
+// isRefusal reports whether publishing the same event again would fail too.
 func isRefusal(err error) bool {
 	class := backend.Class(err)
 	if class == nil {
@@ -137,7 +137,7 @@ func isRefusal(err error) bool {
 	return errors.Is(class, backend.ErrTooLarge) || errors.Is(class, backend.ErrRefused)
 }
 
-// isWide reports whether err concerns all events of the topic, and not one event.
+// isWide reports whether err concerns all events of the topic instead of one event.
 func isWide(err error) bool {
 	if isRefusal(err) {
 		return false

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Stats describe an outbox at a moment, for operators.
+// Stats describe the current state of an outbox, for operators.
 type Stats struct {
-	Waiting int           // committed events that are not published yet, or not deleted yet
-	Oldest  time.Duration // the age of the oldest of them, by the clock of the database
+	Waiting int           // committed events that are not yet published, or not yet deleted
+	Oldest  time.Duration // the age of the oldest of them, by the database's clock
 	Topics  []TopicStats  // the topics with such events, by name
-	Refused int           // events that the bus has refused for good
+	Refused int           // events that the bus refused for good
 
-	// Relay names the process of the active relay, as host/pid/random text. It is empty if
-	// no relay is active.
+	// Relay names the process of the active relay, as host/pid/random text. It is empty if no relay
+	// is active.
 	Relay string
 }
 
@@ -24,7 +24,7 @@ type TopicStats struct {
 	Oldest  time.Duration
 }
 
-// Stats returns the present figures. It counts rows, so it takes longer with many.
+// Stats returns the current state. It counts rows, so it takes longer if there are many.
 func (o *Outbox) Stats(ctx context.Context) (Stats, error) {
 	s, err := o.waiting(ctx)
 	if err != nil {

@@ -15,22 +15,22 @@ func held(topic string, rows ...*row) *sending {
 	return &sending{topic: topic, rows: rows, failed: rows, err: errHeld}
 }
 
-// The delays of a place grow to 30 seconds and stay there. A success ends them.
+// The delays of a scope grow to 30 seconds and stay there. A success ends them.
 func TestDelaysGrow(t *testing.T) {
 	var h holds
 	now := time.Now()
 	r := &row{number: 1, topic: "orders", key: []byte("k")}
 	var last time.Duration
 	for range 12 {
-		last = h.note(held("orders", r), now)
-		require.Equal(t, []place{{topic: "orders", key: "k"}}, h.active(now))
+		last = h.record(held("orders", r), now)
+		require.Equal(t, []scope{{topic: "orders", key: "k"}}, h.active(now))
 		require.Empty(t, h.active(now.Add(last)))
 	}
 	require.Greater(t, last, mostDelay/4)
 	require.LessOrEqual(t, last, mostDelay)
 	h.clear(&sending{topic: "orders", rows: []*row{r}})
 	require.Empty(t, h.all)
-	require.Less(t, h.note(held("orders", r), now), time.Second)
+	require.Less(t, h.record(held("orders", r), now), time.Second)
 }
 
 // The number of holds is bounded: beyond it whole topics are held. A hold whose rows are gone
@@ -43,12 +43,12 @@ func TestHoldsAreBounded(t *testing.T) {
 		if i%2 == 0 {
 			r.key = fmt.Append(nil, i)
 		}
-		h.note(held("orders", r), now)
+		h.record(held("orders", r), now)
 	}
 	require.Len(t, h.all, mostHolds+1)
-	require.Contains(t, h.active(now), place{topic: "orders"})
-	h.note(&sending{topic: "bills", wide: true, err: errHeld}, now)
-	require.Contains(t, h.active(now), place{topic: "bills"})
+	require.Contains(t, h.active(now), scope{topic: "orders"})
+	h.record(&sending{topic: "bills", wide: true, err: errHeld}, now)
+	require.Contains(t, h.active(now), scope{topic: "bills"})
 	require.Empty(t, h.active(now.Add(time.Hour)))
 	require.Empty(t, h.all)
 	require.Zero(t, h.fine)
@@ -60,6 +60,6 @@ func TestATopicIsHeld(t *testing.T) {
 	now := time.Now()
 	s := held("orders", &row{number: 1, topic: "orders", key: []byte("k")})
 	s.wide = true
-	h.note(s, now)
-	require.Equal(t, []place{{topic: "orders"}}, h.active(now))
+	h.record(s, now)
+	require.Equal(t, []scope{{topic: "orders"}}, h.active(now))
 }
