@@ -171,7 +171,7 @@ func TestFailuresInARowAreOneLine(t *testing.T) {
 		m.stop(t)
 		require.NoError(t, memory.Close())
 	})
-	require.Equal(t, 2, strings.Count(log.String(), "the note of this process was not written"), log.String())
+	require.Equal(t, 2, strings.Count(log.String(), "the heartbeat of this process was not written"), log.String())
 }
 
 // The context of New does not end the notes, Instance names the process, the latest of one name is first,

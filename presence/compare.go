@@ -13,13 +13,13 @@ type Setting struct {
 	Topic  string  `json:"topic"` // as in the Subscriptions
 	Group  string  `json:"group"`
 	Name   string  `json:"setting"` // as in [Settings]
-	Values []Value `json:"values"`  // one if the members agree; the value of most processes first
+	Values []Value `json:"values"`  // one if the members agree; otherwise the most frequent first
 }
 
 // A Value is the value of a setting in some processes.
 type Value struct {
-	Text      string   `json:"value"`     // empty: the setting is not set
-	Processes []string `json:"processes"` // the names of the processes, sorted; with a part of the ID if several have one name
+	Text      string   `json:"value"`     // empty if the setting is not set
+	Processes []string `json:"processes"` // the names of the processes, sorted; with part of the ID if several have the same name
 }
 
 // Differs reports whether members have different values.
@@ -45,9 +45,9 @@ func (s Setting) String() string {
 	return b.String()
 }
 
-// Compare returns the settings in force in each group, sorted by topic, group and name. It leaves
-// silent processes out. Two members are of one group if the texts of their topics and groups are the
-// same: a member with a pattern is not compared with a member with one of its topics.
+// Compare returns the settings in effect in each group, sorted by topic, group and name. It leaves
+// out silent processes. Two members belong to one group if the texts of their topics and groups are
+// the same, so a member with a pattern is not compared with a member with one of its topics.
 func Compare(processes []Process) (all []Setting) {
 	groups := map[[2]string][]member{}
 	named := map[string]int{}

@@ -7,9 +7,10 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// LettersOf returns the topic for the dead letters of a group, as a member of it announces: one that is not silent, if there
-// is one. If none names a topic, or the group discards its dead letters, it is the default of a subscription: the topic with
-// ".dlq". If the topic itself has this ending, there is no default, and the result is empty.
+// LettersOf returns the dead-letter topic of a group, as announced by one of its members,
+// preferably one that is not silent. If none names a topic, or the group discards its dead letters,
+// it is the default of a subscription: the topic with ".dlq". If the topic itself ends with that,
+// there is no default, and the result is empty.
 func LettersOf(all []Process, topic, group string) string {
 	last := ""
 	for i := range all {
@@ -19,7 +20,7 @@ func LettersOf(all []Process, topic, group string) string {
 			if s.Group != group || !s.Reads(topic) || name == "" {
 				continue
 			}
-			if backend.CheckName(name) != nil { // it says that it is the default, or none
+			if backend.CheckName(name) != nil { // a text that stands for the default, or for none
 				name = ""
 			}
 			if !all[i].Silent {
@@ -38,8 +39,8 @@ func defaultLetters(topic string) string {
 	return topic + lettersSuffix
 }
 
-// EventAt returns the event at a position of a topic, which may be a partition, that fails in a member of
-// a group, as the member announces.
+// EventAt returns the failing event at a position of a topic, which may be a partition, as
+// announced by a member of the group.
 func EventAt(all []Process, topic, group, position string) (Event, bool) {
 	for i := range all {
 		for j := range all[i].Subscriptions {

@@ -1,11 +1,11 @@
-// Package presence tells operators which processes work for which groups, and with which settings.
+// Package presence shows operators which processes work for which groups, and with which settings.
 //
 //	here, err := presence.New(ctx, bus, presence.Options{Service: "shop"})
 //	…
 //	err = bus.Serve(ctx, here)
 //
-// A service takes the [Announcer] in service.Options.Servers. The console, "eventbus processes" and
-// "eventbus doctor" read the notes, and so can a program:
+// In a service, put the [Announcer] into service.Options.Servers. The console, "eventbus processes"
+// and "eventbus doctor" read what it announces, and so can your program:
 //
 //	processes, err := presence.Processes(ctx, b)
 //	for _, s := range presence.Compare(processes) {
@@ -14,22 +14,24 @@
 //		}
 //	}
 //
-// # Notes
+// # Heartbeats
 //
-// Each process has one message in the topic [Topic], its note. Every Options.Every it writes a new
-// one and removes the one before. After a change, such as a new subscription, it does so within a
-// fifth of this time. The end of the announcer removes the note. If a process was killed, or cannot
-// reach the broker, its note stays, and the process is [Process.Silent] after three times Every. Every ten
-// minutes each announcer removes the notes that are older than ten minutes, and than three times their
-// Every. So the topic has one message for each process, and for each one that ended within the last twenty
-// minutes. If old notes cannot be removed, an announcer writes no more than sixteen.
+// Each process has one message in the topic [Topic], its heartbeat. Every Options.Every it writes a
+// new one and removes the previous one. After a change, such as a new subscription, it does so
+// within a fifth of this time. When the announcer ends, it removes the heartbeat. If a process was
+// killed or cannot reach the broker, its heartbeat stays, and the process is [Process.Silent] after
+// three times Every. Every ten minutes, each announcer removes heartbeats that are older than both
+// ten minutes and three times their Every. So the topic has one message per process, including
+// those that ended within the last twenty minutes. While old heartbeats cannot be removed, an
+// announcer writes no more than sixteen.
 //
-// A note has the names, states and settings of at most 200 subscriptions, and of fewer if it would
-// have more than 256 KiB. It has no event. The error of a subscription may name a server of the broker.
+// A heartbeat has the names, states and settings of at most 200 subscriptions, and of fewer if it
+// would exceed 256 KiB. It has no events' payloads. The error of a subscription may name a server
+// of the broker.
 //
-// A failure to write a note is told to Options.OnFailure, and changes nothing else in the process. On a
-// broker with access control, the announcer needs the rights to publish, read and remove in Topic, and
-// [Processes] needs the right to read it.
+// If a heartbeat cannot be written, Options.OnFailure is called, and nothing else in the process is
+// affected. On a broker with access control, the announcer needs permission to publish, read and
+// remove in Topic, and [Processes] needs permission to read it.
 package presence
 
 import (
@@ -49,24 +51,25 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Topic is the topic of the notes. A subscription to a pattern does not get them.
+// Topic is the topic of the heartbeats. Subscriptions to a pattern don't get them.
 const Topic = pattern.Presence
 
 // Options are the settings of an [Announcer]. A zero field means its default.
 type Options struct {
-	// Service and Instance are the ones of the options of the bus, so that all reports name the
-	// process alike.
+	// Service and Instance are those in the options of the bus, so that all reports use the same
+	// name for the process.
 	Service, Instance string
 
-	// Version is the version of the program. Default: the version of the main module or, if it has
-	// none, the revision from which the program was built.
+	// Version is the version of your program. By default it is the version of the main module or,
+	// if that has none, the revision from which the program was built.
 	Version string
 
-	Every   time.Duration // the time between two notes; 1 s to 1 h; default 15 s
-	Timeout time.Duration // bounds each call to the backend; default 5 s
+	Every   time.Duration // the time between heartbeats, 1 s to 1 h; default 15 s
+	Timeout time.Duration // limits each call to the backend; default 5 s
 
-	// OnFailure is called if a note cannot be written, or one removed: on the goroutine of
-	// ListenAndServe, or of Shutdown. Default: log the first of several failures in a row with slog.Default().
+	// OnFailure is called if a heartbeat cannot be written or removed, on the goroutine of
+	// ListenAndServe or Shutdown. By default the first of several failures in a row is logged with
+	// slog.Default().
 	OnFailure func(error)
 }
 
@@ -91,8 +94,8 @@ func (o Options) check() error {
 	return nil
 }
 
-// An Announcer writes the notes of one bus. It is an [eventbus.Server]. Its methods are safe for
-// concurrent use.
+// An Announcer writes the heartbeats of one bus. It is an [eventbus.Server]. Its methods are safe
+// for concurrent use.
 type Announcer struct {
 	options Options
 	writer  *writer
@@ -109,9 +112,9 @@ type Announcer struct {
 
 var _ eventbus.Server = (*Announcer)(nil)
 
-// New returns an Announcer for b. Its calls have the values of ctx, and do not end with it. If the
-// backend of b cannot read topics or remove messages, notes would stay for ever, and the error
-// matches [errors.ErrUnsupported]. If New refuses o, the error is an *eventbus.FieldError.
+// New returns an Announcer for b. Its calls have the values of ctx, but don't end with it. If the
+// backend of b cannot read topics or remove messages, heartbeats would stay for ever, so the error
+// matches [errors.ErrUnsupported]. If o is invalid, the error is an *eventbus.FieldError.
 func New(ctx context.Context, b *eventbus.Bus, o Options) (*Announcer, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -124,14 +127,14 @@ func New(ctx context.Context, b *eventbus.Bus, o Options) (*Announcer, error) {
 	}
 	a := &Announcer{options: o, writer: newWriter(b, o, uuid.NewString()), stop: make(chan struct{}), ended: make(chan struct{}), left: make(chan struct{})}
 	if _, err := a.writer.process.message(mostNote); err != nil {
-		return nil, fmt.Errorf("presence: %w", err) // the service is no source of events
+		return nil, fmt.Errorf("presence: %w", err) // the service's name is not a valid Source
 	}
 	a.ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return a, nil
 }
 
-// ListenAndServe writes notes until Shutdown is called or the backend is closed, and returns nil then. It
-// can be called once.
+// ListenAndServe writes heartbeats until Shutdown is called or the backend is closed, and then
+// returns nil. It can be called once.
 func (a *Announcer) ListenAndServe() error {
 	a.mu.Lock()
 	running, closed := a.running, a.closed
@@ -153,7 +156,7 @@ func (a *Announcer) ListenAndServe() error {
 		case errors.Is(err, backend.ErrClosed):
 			return nil
 		case err != nil && a.ctx.Err() == nil:
-			a.tell(err, failed)
+			a.report(err, failed)
 		}
 		failed = err != nil
 		select {
@@ -164,13 +167,13 @@ func (a *Announcer) ListenAndServe() error {
 	}
 }
 
-// tell tells of a failure. again says that the turn before has failed too.
-func (a *Announcer) tell(err error, again bool) {
+// report reports a failure. again says whether the previous turn failed too.
+func (a *Announcer) report(err error, again bool) {
 	switch {
 	case a.options.OnFailure != nil:
 		a.options.OnFailure(err)
 	case !again:
-		slog.Default().Warn("eventbus: the note of this process was not written; operators may not see the process", "error", observer.ErrorText(err))
+		slog.Default().Warn("eventbus: the heartbeat of this process was not written; operators may not see the process", "error", observer.ErrorText(err))
 	}
 }
 
@@ -183,10 +186,10 @@ func (a *Announcer) stopped() bool {
 	}
 }
 
-// Shutdown ends ListenAndServe and removes the note. It takes Options.Timeout at most, so that a broker
-// that hangs leaves the time for the drain to the bus. If the note cannot be removed, Options.OnFailure is
-// told, and the note stays for a while. Shutdown returns an error only if ctx ends before. A second Shutdown
-// waits for the first one.
+// Shutdown ends ListenAndServe and removes the heartbeat. It takes at most Options.Timeout, so that
+// a broker that hangs leaves the bus enough time to drain. If the heartbeat cannot be removed, it
+// stays for a while, and Options.OnFailure is called. Shutdown returns an error only if ctx ends
+// first. A second Shutdown waits for the first one.
 func (a *Announcer) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	again, running := a.closed, a.running
@@ -208,7 +211,7 @@ func (a *Announcer) Shutdown(ctx context.Context) error {
 	}
 	short, cancel := context.WithTimeout(ctx, a.options.Timeout)
 	defer cancel()
-	err := fmt.Errorf("presence: the note stays: %w", backend.ErrUnavailable)
+	err := fmt.Errorf("presence: the heartbeat stays: %w", backend.ErrUnavailable)
 	select {
 	case <-a.ended:
 		err = a.writer.leave(short)
@@ -218,7 +221,7 @@ func (a *Announcer) Shutdown(ctx context.Context) error {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("presence: %w", context.Cause(ctx))
 	case err != nil && !errors.Is(err, backend.ErrClosed):
-		a.tell(err, false)
+		a.report(err, false)
 	}
 	return nil
 }

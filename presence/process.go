@@ -15,27 +15,27 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Type is the Type of the events that store notes.
+// Type is the Type of the events that store heartbeats.
 const Type = "eventbus.process"
 
-// A Process is a bus of a program, as its last note describes it. Its form in JSON is stable.
+// A Process is a bus of a program, as described by its last heartbeat. Its JSON form is stable.
 type Process struct {
 	ID      string `json:"id"`      // differs between all processes, and after a restart
-	Name    string `json:"name"`    // the instance, or the service with the machine and the number of the process
+	Name    string `json:"name"`    // the instance, or the service with the host and the process ID
 	Service string `json:"service"` // Options.Service
 	Version string `json:"version,omitempty"`
 	Host    string `json:"host,omitempty"`
 	PID     int    `json:"pid"`
 
-	Started time.Time     `json:"started"` // when the first note was written, by the clock of the broker
-	Written time.Time     `json:"written"` // when the note was written, by the clock of the broker
+	Started time.Time     `json:"started"` // when the first heartbeat was written, by the broker's clock
+	Written time.Time     `json:"written"` // when the heartbeat was written, by the broker's clock
 	Every   time.Duration `json:"every"`   // Options.Every, in nanoseconds
 
 	Subscriptions []Subscription `json:"subscriptions,omitempty"` // sorted by topic and group
-	More          int            `json:"more,omitempty"`          // subscriptions that are left out, because there are too many
+	More          int            `json:"more,omitempty"`          // how many subscriptions are left out, because there are too many
 
-	// Silent reports whether the process has written no note for three times Every: it is dead,
-	// stands still, or does not reach the broker. [Processes] sets it.
+	// Silent reports whether the process has written no heartbeat for three times Every: it is
+	// dead, stalled, or cannot reach the broker. [Processes] sets it.
 	Silent bool `json:"silent,omitempty"`
 }
 
@@ -45,23 +45,23 @@ type Subscription struct {
 	Group      string            `json:"group"`                //
 	State      string            `json:"state"`                // an observer.State
 	Error      string            `json:"error,omitempty"`      // why it is in this state, at most 512 bytes; it may name a server of the broker
-	Handlers   int               `json:"handlers"`             // how many may run at the same time now
-	Running    int64             `json:"running"`              // how many run
+	Handlers   int               `json:"handlers"`             // how many may currently run at the same time
+	Running    int64             `json:"running"`              // how many are running
 	Held       int64             `json:"held"`                 // eventbus.Counts.Held
-	Failing    int               `json:"failing"`              // events that wait for another attempt
-	Events     []Event           `json:"events,omitempty"`     // of Failing, the ones that have failed last: at most 5; none in a note that would be too large
+	Failing    int               `json:"failing"`              // events that are waiting for another attempt
+	Events     []Event           `json:"events,omitempty"`     // those of Failing that failed last, at most 5; none if the heartbeat would be too large
 	Partitions []int             `json:"partitions,omitempty"` // the partitions that it owns
-	Settings   map[string]string `json:"settings"`             // the settings in force, see [Settings]; DeadLetter is "(topic).dlq" by default
+	Settings   map[string]string `json:"settings"`             // the settings in effect, see [Settings]; DeadLetter is "(topic).dlq" by default
 }
 
-// An Event has failed in a process, and waits for another attempt, see [eventbus.Failing].
+// An Event has failed in a process and is waiting for another attempt, see [eventbus.Failing].
 type Event struct {
 	Topic       string    `json:"topic"`
 	ID          string    `json:"id"`
 	Key         string    `json:"key,omitempty"`
 	Position    string    `json:"position"`
 	Attempt     int       `json:"attempt"`                // the one that failed last
-	MaxAttempts int       `json:"max_attempts,omitempty"` // 0: no limit
+	MaxAttempts int       `json:"max_attempts,omitempty"` // 0 means no limit
 	Due         time.Time `json:"due"`                    // when the next attempt may begin
 	Error       string    `json:"error"`                  // at most 512 bytes
 }
@@ -76,7 +76,7 @@ const (
 	usualLetters = "(topic).dlq" // the default of the setting DeadLetter
 )
 
-// Reads reports whether topic is one of the topics of s, or matches one of its patterns.
+// Reads reports whether topic is one of the topics of s or matches one of its patterns.
 func (s Subscription) Reads(topic string) bool {
 	for t := range strings.SplitSeq(s.Topic, ",") {
 		if pattern.Match(t, topic) {
@@ -86,9 +86,9 @@ func (s Subscription) Reads(topic string) bool {
 	return false
 }
 
-// thisProcess returns the part of a note that does not change.
+// thisProcess returns the part of a heartbeat that does not change.
 func thisProcess(o Options, id string) Process {
-	host, _ := os.Hostname() // without one, the number must do
+	host, _ := os.Hostname() // without one, the process ID has to do
 	return Process{
 		ID: id, Name: eventbus.Options{Service: o.Service, Instance: o.Instance}.Process(), Service: o.Service,
 		Version: o.Version, Host: host, PID: os.Getpid(), Every: o.Every,
@@ -125,7 +125,7 @@ func describe(b *eventbus.Bus) (all []Subscription, more int) {
 			Topic: s.Topic(), Group: s.Group(), State: string(state), Handlers: now, Running: counts.Running, Held: counts.Held,
 			Failing: failing, Partitions: s.Partitions(), Settings: Settings(s.Options()),
 		}
-		if dead := d.Settings["DeadLetter"]; dead == "" || dead == s.Topic()+".dlq" { // alike for a pattern
+		if dead := d.Settings["DeadLetter"]; dead == "" || dead == s.Topic()+".dlq" { // the same text for a pattern
 			d.Settings["DeadLetter"] = usualLetters
 		}
 		for _, e := range events[:min(len(events), mostEvents)] {
@@ -146,8 +146,8 @@ func lasting(subscriptions []Subscription) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// message returns the message that stores p, with a payload of at most so many bytes. It leaves out
-// subscriptions if there are too many for it.
+// message returns the message that stores p, with a payload of at most most bytes, leaving out
+// subscriptions as far as necessary.
 func (p *Process) message(most int) (*backend.Message, error) {
 	payload, err := json.Marshal(p)
 	if err != nil {
@@ -170,13 +170,13 @@ func (p *Process) message(most int) (*backend.Message, error) {
 	})
 }
 
-// isNote reports whether m may be a note: another program may have published it.
+// isNote reports whether m may be a heartbeat; another program may have published it.
 func isNote(m *backend.Message) bool {
 	e := eventbus.EventOf(m)
 	return e.Type == Type && len(m.Payload) <= mostNote
 }
 
-// decode returns the process that m describes. It reports whether m is a note.
+// decode returns the process described by m, and whether m is a heartbeat.
 func decode(m *backend.Message) (p Process, ok bool) {
 	if !isNote(m) || json.Unmarshal(m.Payload, &p) != nil || p.ID == "" {
 		return p, false
@@ -185,7 +185,7 @@ func decode(m *backend.Message) (p Process, ok bool) {
 	return p, true
 }
 
-// A stamp is the part of a note that says how old it is.
+// A stamp is the part of a heartbeat that says how old it is.
 type stamp struct {
 	ID      string        `json:"id"`
 	Written time.Time     `json:"written"`
@@ -194,26 +194,26 @@ type stamp struct {
 
 func (p *Process) stamp() *stamp { return &stamp{p.ID, p.Written, p.Every} }
 
-// stampOf returns the stamp of a note. It reports whether m is a note.
+// stampOf returns the stamp of a heartbeat, and whether m is one.
 func stampOf(m *backend.Message) (s stamp, ok bool) {
 	return s, isNote(m) && json.Unmarshal(m.Payload, &s) == nil && s.ID != ""
 }
 
-// patience is how long after its note a process is not Silent. Another program may have written any
-// number.
+// patience is how long after its heartbeat a process is not yet Silent. It is bounded, because
+// another program may have written any number.
 func (s *stamp) patience() time.Duration {
 	return silentAfter * min(max(s.Every, time.Second), time.Hour)
 }
 
-// age returns the time since the note. The clock of the broker may have been set back since then.
+// age returns the time since the heartbeat. The broker's clock may have been set back since.
 func (s *stamp) age(now time.Time) time.Duration { return now.Sub(s.Written).Abs() }
 
-// order sorts by name, the newest process of a name first.
+// order sorts by name, and the newest process of a name first.
 func (p *Process) order(other *Process) int {
 	return cmp.Or(cmp.Compare(p.Name, other.Name), other.Started.Compare(p.Started), cmp.Compare(p.ID, other.ID))
 }
 
-// cut returns the beginning of text, of at most n bytes.
+// cut returns at most the first n bytes of text.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text

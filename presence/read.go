@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// The bounds of one reading.
+// The limits of one call to Processes.
 const (
 	mostMessages = 10_000
 	mostBytes    = 16 << 20
@@ -19,12 +19,12 @@ const (
 
 var errMany = fmt.Errorf("presence: %s has more than %d messages or %d MiB", Topic, mostMessages, mostBytes>>20)
 
-// Processes returns the processes that have a note on b, sorted by name. If no process was announced
-// yet, there are none. It reads at most 10,000 messages and 16 MiB: if there are more, it returns the
-// processes of the oldest ones and an error. If the backend cannot read topics, the error matches
-// [errors.ErrUnsupported].
+// Processes returns the processes that have a heartbeat on b, sorted by name; none if no process
+// was ever announced. It reads at most 10,000 messages and 16 MiB; if there are more, it returns
+// the processes in the oldest ones and an error. If the backend cannot read topics, the error
+// matches [errors.ErrUnsupported].
 func Processes(ctx context.Context, b backend.Backend) ([]Process, error) {
-	last := map[string]Process{} // the newest note, by ID
+	last := map[string]Process{} // the newest heartbeat of each ID
 	direct := func(ctx context.Context, f func(context.Context) error) error { return f(ctx) }
 	err := read(ctx, b, direct, func(m *backend.Message) {
 		if p, ok := decode(m); ok {
@@ -48,7 +48,8 @@ func Processes(ctx context.Context, b backend.Backend) ([]Process, error) {
 	return all, err
 }
 
-// read calls each for the messages of the topic, the oldest first. After a bound it returns errMany.
+// read calls each for the messages of the topic, oldest first. If there are too many, it returns
+// errMany.
 func read(ctx context.Context, b backend.Backend, call func(context.Context, func(context.Context) error) error, each func(*backend.Message)) error {
 	n, size := 0, 0
 	for from := backend.StartEarliest; ; {

@@ -9,9 +9,9 @@ import (
 
 const mostText = 256 // bytes of a value
 
-// Settings returns the settings of o as texts, by the names of their fields, such as
-// "Retry.MaxAttempts": "12". A function is "set", and a limiter the name of its type, because two
-// processes cannot compare their contents. A rule of Retry.Rules has the name of its class, such as
+// Settings returns the settings of o as texts, by field name, such as "Retry.MaxAttempts": "12".
+// Two processes can't compare functions or limiters, so a function is "set", and a limiter is the
+// name of its type. A rule in Retry.Rules is named by its class, as in
 // "Retry.Rules.timeout.MaxAttempts". Group, Topics, and functions, limiters and rules that are not
 // set are left out.
 func Settings(o eventbus.SubscribeOptions) map[string]string {
@@ -26,7 +26,7 @@ func Settings(o eventbus.SubscribeOptions) map[string]string {
 	return all
 }
 
-// add adds the settings in v, which has a name.
+// add adds the settings in v, which is called name.
 func add(all map[string]string, name string, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Func:
@@ -60,7 +60,7 @@ func addRule(all map[string]string, name string, rule reflect.Value) {
 	}
 }
 
-// text returns a value as its words in a configuration file.
+// text returns a value as it is written in a configuration file.
 func text(value any) string {
 	if value == eventbus.StartEarliest {
 		return "earliest"

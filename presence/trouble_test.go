@@ -3,6 +3,7 @@ package presence_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,18 +82,18 @@ func TestForeignEvents(t *testing.T) {
 
 // A process with very many subscriptions, or ones with very many topics, has a note of bounded size.
 func TestLargeNotes(t *testing.T) {
-	for _, row := range []struct{ subscriptions, topics, told int }{{201, 1, 200}, {64, 200, 16}} {
+	for _, row := range []struct{ subscriptions, topics, told int }{{201, 1, 200}, {64, 60, 16}} {
 		synctest.Test(t, func(t *testing.T) {
 			b := inmemory.New(inmemory.Options{})
-			m := start(t, b, presence.Options{Every: time.Second})
+			m := start(t, b, presence.Options{Every: 5 * time.Second})
 			for i := range row.subscriptions {
 				o := eventbus.SubscribeOptions{Group: fmt.Sprint("group-", i), DeadLetter: eventbus.DiscardDeadLetters}
 				for n := range row.topics {
-					o.Topics = append(o.Topics, fmt.Sprintf("topic-%03d.%s", n, strings.Repeat("x", 50)))
+					o.Topics = append(o.Topics, fmt.Sprintf("topic-%03d.%s", n, strings.Repeat("x", 180)))
 				}
 				m.subscribe(t, "", o)
 			}
-			pass(2 * time.Second)
+			pass(1500 * time.Millisecond) // one heartbeat with all subscriptions, because each is slow to encode
 			p := processes(t, b)[0]
 			require.Len(t, p.Subscriptions, row.told)
 			require.Equal(t, row.subscriptions-row.told, p.More)
@@ -184,34 +185,38 @@ func TestLongEvery(t *testing.T) {
 	})
 }
 
-// A topic with more than a reading takes is told, and not shown as if it were all. The newest note of a
-// process counts.
+// If the topic has more than one call reads, Processes says so instead of pretending that it was all.
+// The newest heartbeat of a process counts.
 func TestBoundsOfAReading(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
 	bus, err := eventbus.New(lasting{b}, eventbus.Options{})
 	require.NoError(t, err)
-	publish := func(id, name, more string) {
-		note := fmt.Sprintf(`{"id":%q,"name":%q,"silent":true,"written":%q,"subscriptions":[{}%s]}`, id, name, time.Now().Format(time.RFC3339Nano), more)
-		require.NoError(t, bus.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: []byte(note)}))
+	heartbeat := func(id, name, more string) *eventbus.Event {
+		text := fmt.Sprintf(`{"id":%q,"name":%q,"silent":true,"written":%q%s}`, id, name, time.Now().Format(time.RFC3339Nano), more)
+		return &eventbus.Event{Type: presence.Type, Payload: []byte(text)}
 	}
-	publish("1", "old", "")
-	publish("1", "new", strings.Repeat(",{}", 50_000))
-	publish("2", "too large", strings.Repeat(",{}", 100_000))
+	publish := func(n int, e *eventbus.Event) {
+		for n > 0 {
+			some := slices.Repeat([]*eventbus.Event{e}, min(n, 500))
+			require.NoError(t, bus.Publish(t.Context(), presence.Topic, some...))
+			n -= len(some)
+		}
+	}
+	subscriptions := func(n int) string { return `,"subscriptions":[{}` + strings.Repeat(",{}", n) + "]" }
+	publish(1, heartbeat("1", "old", ""))
+	publish(1, heartbeat("1", "new", subscriptions(50_000)))
+	publish(1, heartbeat("2", "too large", subscriptions(100_000)))
 	all := processes(t, b)
 	require.Len(t, all, 1)
 	require.Equal(t, "new", all[0].Name)
 	require.False(t, all[0].Silent)
 	require.Len(t, all[0].Subscriptions, 200)
-	for range 200 {
-		publish("3", "much", strings.Repeat(",{}", 80_000))
-	}
+	publish(100, heartbeat("3", "much", fmt.Sprintf(`,"other":%q`, strings.Repeat("x", 240_000))))
 	const many = "presence: eventbus.presence has more than 10000 messages or 16 MiB"
 	_, err = presence.Processes(t.Context(), b)
 	require.EqualError(t, err, many)
 	require.NoError(t, b.DeleteTopic(t.Context(), presence.Topic))
-	for range 10_001 {
-		publish("3", "many", "")
-	}
+	publish(10_001, heartbeat("3", "many", ""))
 	_, err = presence.Processes(t.Context(), b)
 	require.EqualError(t, err, many)
 	require.NoError(t, bus.Shutdown(t.Context()))

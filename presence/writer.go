@@ -15,26 +15,27 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A writer writes the notes of one process, and removes old ones. One goroutine uses it at a time.
+// A writer writes the heartbeats of one process and removes old ones. One goroutine uses it at a
+// time.
 type writer struct {
 	options Options
 	bus     *eventbus.Bus
 	backend backend.Backend
 	process Process // the part that does not change
-	most    int     // bytes of a note
+	most    int     // the maximum size of a heartbeat in bytes
 
-	written time.Time // when the last note was written; zero: the next turn writes one
-	stated  []byte    // the lasting part of the last note
-	own     []string  // the positions of own notes, the newest last
-	unsure  bool      // a note of unknown outcome may be in the topic
-	due     time.Time // when old notes are removed next
+	written time.Time // when the last heartbeat was written; if zero, the next turn writes one
+	stated  []byte    // the lasting part of the last heartbeat
+	own     []string  // the positions of our own heartbeats, newest last
+	unsure  bool      // a heartbeat of unknown outcome may be in the topic
+	due     time.Time // when old heartbeats are removed next
 }
 
 const (
-	keepNotes  = 10 * time.Minute // how long the note of a dead process stays, at least
+	keepNotes  = 10 * time.Minute // how long the heartbeat of a dead process stays, at least
 	sweepEvery = 10 * time.Minute
-	sweepFirst = time.Minute // the first sweep is within this time, at random, because many processes may begin together
-	mostOwn    = 16          // own notes in the topic; with so many no further note is written
+	sweepFirst = time.Minute // the first sweep is at a random time within this, because many processes may start together
+	mostOwn    = 16          // our own heartbeats in the topic; with that many, no further one is written
 )
 
 func newWriter(b *eventbus.Bus, o Options, id string) *writer {
@@ -48,11 +49,12 @@ func newWriter(b *eventbus.Bus, o Options, id string) *writer {
 	return w
 }
 
-// headerRoom is enough for the headers of a note.
+// headerRoom is enough for the headers of a heartbeat.
 const headerRoom = 4 << 10
 
-// turn writes a note if it is due, or the subscriptions have changed, and removes old notes. It begins no
-// further step after ended reports true. While old notes cannot be removed, their number is bounded.
+// turn writes a heartbeat if it is due or the subscriptions have changed, and removes old ones. It
+// starts no further step once ended reports true. While old heartbeats cannot be removed, their
+// number is bounded.
 func (w *writer) turn(ctx context.Context, now time.Time, ended func() bool) error {
 	subscriptions, more := describe(w.bus)
 	stated, err := lasting(subscriptions)
@@ -77,7 +79,7 @@ func (w *writer) turn(ctx context.Context, now time.Time, ended func() bool) err
 	}
 	if len(w.own) > 1 && !ended() {
 		if err := w.remove(ctx, w.own[:len(w.own)-1]); err != nil {
-			return fmt.Errorf("presence: remove the note before from %s: %w", Topic, err)
+			return fmt.Errorf("presence: remove the previous heartbeat from %s: %w", Topic, err)
 		}
 		w.own = w.own[len(w.own)-1:]
 	}
@@ -90,7 +92,7 @@ func (w *writer) turn(ctx context.Context, now time.Time, ended func() bool) err
 	return nil
 }
 
-// write publishes a note.
+// write publishes a heartbeat.
 func (w *writer) write(ctx context.Context, p *Process) error {
 	p.Written = clock(ctx, w.backend, w.options.Timeout)
 	if w.process.Started.IsZero() {
@@ -112,7 +114,8 @@ func (w *writer) write(ctx context.Context, p *Process) error {
 	return nil
 }
 
-// sweep removes the notes of processes that have written none for long, and own ones but the newest.
+// sweep removes the heartbeats of processes that have written none for long, and our own except for
+// the newest.
 func (w *writer) sweep(ctx context.Context) error {
 	now := clock(ctx, w.backend, w.options.Timeout)
 	var old []string
@@ -124,20 +127,20 @@ func (w *writer) sweep(ctx context.Context) error {
 			old = append(old, strings.Clone(m.Position))
 		}
 	})
-	if errors.Is(err, errMany) { // the oldest notes of many are removed
+	if errors.Is(err, errMany) { // the oldest of them are removed
 		err = nil
 	}
 	for some := range slices.Chunk(old, pageSize) {
 		err = cmp.Or(err, w.remove(ctx, some))
 	}
 	if err != nil {
-		return fmt.Errorf("presence: remove old notes of %s: %w", Topic, err)
+		return fmt.Errorf("presence: remove old heartbeats of %s: %w", Topic, err)
 	}
 	w.unsure = false
 	return nil
 }
 
-// leave removes the own notes.
+// leave removes our own heartbeats.
 func (w *writer) leave(ctx context.Context) error {
 	own := w.own
 	if w.own = nil; w.unsure {
@@ -149,7 +152,7 @@ func (w *writer) leave(ctx context.Context) error {
 		return nil
 	}
 	if err := w.remove(ctx, own); err != nil {
-		return fmt.Errorf("presence: remove the note of %s: %w", w.process.Name, err)
+		return fmt.Errorf("presence: remove the heartbeat of %s: %w", w.process.Name, err)
 	}
 	return nil
 }
@@ -162,15 +165,15 @@ func (w *writer) remove(ctx context.Context, positions []string) error {
 	return err
 }
 
-// call calls f, for Options.Timeout at most.
+// call calls f with Options.Timeout.
 func (w *writer) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, w.options.Timeout)
 	defer cancel()
 	return f(ctx)
 }
 
-// clock returns the time of the broker, so that notes of machines with different clocks can be
-// compared. If the broker does not tell, it is the time of this process.
+// clock returns the broker's time, so that heartbeats of machines with different clocks can be
+// compared, or the time of this process if the broker doesn't say.
 func clock(ctx context.Context, b backend.Backend, timeout time.Duration) time.Time {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
