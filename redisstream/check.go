@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
 	"github.com/seed41896749/eventbus/backend"
 )
 

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // notices collects the notices of a driver.

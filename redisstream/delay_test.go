@@ -14,10 +14,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // The longest possible delay does not count as over.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
 	"github.com/seed41896749/eventbus/backend"
 )
 

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // One Maintain removes about as many entries as it may, however the server lays them out.

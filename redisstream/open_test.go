@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/faultproxy"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // openURL opens a backend by its URL. It is closed when the test ends.

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // Redelivered messages come in portions of bytes too, because the server blocks all other

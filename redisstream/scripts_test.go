@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/conformance"
@@ -24,7 +26,6 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // The first line of a script has its name and version, so that an operator recognizes it in
@@ -83,11 +84,12 @@ func crowd(t *testing.T, client *redis.Client, groups, members, pending int) {
 	send(0)
 }
 
-// slowest returns for how long the slowest script of f stopped the server. It does f several
-// times and returns the best result, because the machine may be busy.
-func slowest(t *testing.T, client *redis.Client, f func()) time.Duration {
+// slowest returns how long the slowest script of f kept the server busy. Because the machine may be
+// busy with something else, it tries f up to five times until the result is below enough, and
+// returns the best result.
+func slowest(t *testing.T, client *redis.Client, enough time.Duration, f func()) time.Duration {
 	best := time.Hour
-	for range 5 {
+	for try := 0; try < 5 && best >= enough; try++ {
 		require.NoError(t, client.Do(t.Context(), "slowlog", "reset").Err())
 		f()
 		var longest time.Duration
@@ -166,12 +168,12 @@ func TestScriptsAreShort(t *testing.T) {
 		},
 		"join and leave": func() { require.NoError(t, attach(t, b, c).Close()) },
 	} {
-		longest := slowest(t, client, f)
+		longest := slowest(t, client, most, f)
 		t.Logf("%s: %v", name, longest)
 		require.Less(t, longest, most, name)
 	}
 	held = append(held, take(1200)...)
-	longest := slowest(t, client, idle)
+	longest := slowest(t, client, most, idle)
 	t.Logf("with %d held, and nothing due: %v", len(held), longest)
 	require.Less(t, longest, most)
 
@@ -180,7 +182,7 @@ func TestScriptsAreShort(t *testing.T) {
 	s = attach(t, b, c)
 	receive(t, s, 1200)
 	require.NoError(t, client.XGroupSetID(t.Context(), stream, "lone", "$").Err())
-	longest = slowest(t, client, idle)
+	longest = slowest(t, client, most, idle)
 	t.Logf("with 1,200 held by one member: %v", longest)
 	require.Less(t, longest, most)
 	require.NoError(t, client.XGroupSetID(t.Context(), stream, "lone", "0").Err())
@@ -188,7 +190,7 @@ func TestScriptsAreShort(t *testing.T) {
 		receive(t, s, 1000)
 	}
 	require.NoError(t, client.XGroupSetID(t.Context(), stream, "lone", "$").Err())
-	longest = slowest(t, client, idle)
+	longest = slowest(t, client, most, idle)
 	t.Logf("with 100,000 held by one member: %v", longest)
 	require.Less(t, longest, most)
 }

@@ -64,7 +64,7 @@ func groupsOf(talks []talk) (groups []string) {
 func TestWireConsume(t *testing.T) {
 	t.Parallel()
 	events := manyEvents
-	if testing.Short() || raceEnabled {
+	if os.Getenv("EVENTBUS_WIRE") == "" || raceEnabled {
 		events /= 10
 	}
 	s := newSpeech(t, events, groupsOf(talks)...)
