@@ -10,7 +10,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/bytesize"
 )
 
-// Name accepts a name that would be valid for a topic. Its errors show the value.
+// Name accepts a name that would be valid for a topic. Unlike those of other parameters, its
+// errors show the value.
 func Name(to *string) Parameter {
 	return Parameter{Set: func(v string) error {
 		*to = v
@@ -18,7 +19,7 @@ func Name(to *string) Parameter {
 	}}
 }
 
-// Path accepts the path of a file.
+// Path accepts a file path.
 func Path(to *string) Parameter {
 	return Parameter{Set: func(v string) error {
 		*to = v
@@ -39,7 +40,7 @@ func Bool(to *bool) Parameter {
 	}}
 }
 
-// Count accepts a whole number that is not less than least.
+// Count accepts a whole number that is at least least.
 func Count[N int | int64](to *N, least N) Parameter {
 	return Parameter{Set: func(v string) error {
 		n, err := strconv.ParseInt(v, 10, 64)

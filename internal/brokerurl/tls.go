@@ -8,9 +8,9 @@ import (
 	"os"
 )
 
-// TLSFiles are the PEM files of a TLS connection; "" means none.
+// TLSFiles names the PEM files of a TLS connection; "" means none.
 type TLSFiles struct {
-	CA        string // certificates of authorities, in place of the system's
+	CA        string // certificates of the authorities to trust instead of the system's
 	Cert, Key string // the client's own certificate and its key
 }
 
@@ -22,8 +22,8 @@ func (f *TLSFiles) Parameters() Table {
 // Given reports whether any file is named.
 func (f *TLSFiles) Given() bool { return *f != TLSFiles{} }
 
-// Config reads the files and returns a client's configuration, which always verifies the
-// server's certificate.
+// Config reads the files and returns a client configuration, which always verifies the server's
+// certificate.
 func (f *TLSFiles) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {

@@ -1,4 +1,4 @@
-// Package bytesize reads sizes such as 64MiB.
+// Package bytesize parses sizes such as 64MiB.
 package bytesize
 
 import (
@@ -10,16 +10,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// Pattern is the form of a size, as a regular expression.
+// Pattern is the form of a size as a regular expression.
 const Pattern = `[0-9]+(KiB|MiB|GiB|KB|MB|GB|B)`
 
 // Max is the largest size.
 const Max = 1 << 40
 
-// ErrForm means that a text is not a whole number and a unit.
+// ErrForm means that a text is not a whole number followed by a unit.
 var ErrForm = errors.New("not a size, a whole number and a unit, such as 64MiB")
 
-// units are the known units of sizes.
 var units = []struct {
 	name  string
 	bytes uint64
@@ -53,7 +52,7 @@ func Parse(s string) (int64, error) {
 	return 0, fmt.Errorf("unknown unit; there are B, KB, MB, GB, KiB, MiB and GiB%s", hint(unit))
 }
 
-// hint names the unit that was probably meant, ignoring case.
+// hint suggests the unit that was probably meant, ignoring case.
 func hint(unit string) string {
 	names := make([]string, len(units))
 	for i, u := range units {

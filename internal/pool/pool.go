@@ -1,4 +1,4 @@
-// Package pool lends objects that only one caller at a time may use, such as connections.
+// Package pool lends objects that one caller at a time may use, such as connections.
 package pool
 
 import (
@@ -8,40 +8,40 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Pool lends idle objects. If none is idle and it has fewer objects than its size, it
-// makes one. Its methods are safe for concurrent use.
+// A Pool lends idle objects. If none is idle and the pool is not full, it makes a new one. It is
+// safe for concurrent use.
 type Pool[T comparable] struct {
-	create func() T
-	free   func(T)
-	places chan struct{}
-	ending sync.Mutex // the right to wait in Close, because the wait takes all places
+	create  func() T
+	free    func(T)
+	slots   chan struct{}
+	closing sync.Mutex // held while Close waits, because waiting takes all slots
 
 	mu     sync.Mutex
-	idle   []T // a stack: the object used last is reused first
+	idle   []T // a stack: the object used last is lent first
 	lent   map[T]struct{}
 	closed bool
 }
 
-// New returns a pool of at most size objects, which it makes with create and ends with free.
-// Both functions must return soon, because the pool calls them with its lock.
+// New returns a pool of at most size objects, which it makes with create and disposes of with
+// free. Both functions must return soon, because the pool holds its lock while it calls them.
 func New[T comparable](size int, create func() T, free func(T)) *Pool[T] {
-	return &Pool[T]{create: create, free: free, places: make(chan struct{}, size), lent: map[T]struct{}{}}
+	return &Pool[T]{create: create, free: free, slots: make(chan struct{}, size), lent: map[T]struct{}{}}
 }
 
-// Get waits for an object until ctx is done. The caller returns it with Put. Get returns the
-// error of ctx, or [backend.ErrClosed].
+// Get returns an object, and waits for one until ctx is done. Return it with Put. The error is
+// that of ctx, or [backend.ErrClosed] after Close.
 func (p *Pool[T]) Get(ctx context.Context) (one T, err error) {
 	select {
-	case p.places <- struct{}{}:
+	case p.slots <- struct{}{}:
 	default:
 		select {
-		case p.places <- struct{}{}:
+		case p.slots <- struct{}{}:
 		case <-ctx.Done():
 			return one, ctx.Err()
 		}
 	}
-	if one, err = p.take(); err != nil {
-		<-p.places
+	if one, err = p.lend(); err != nil {
+		<-p.slots
 	}
 	return one, err
 }
@@ -49,19 +49,19 @@ func (p *Pool[T]) Get(ctx context.Context) (one T, err error) {
 // TryGet is like Get, but returns false instead of waiting, and after Close.
 func (p *Pool[T]) TryGet() (one T, ok bool) {
 	select {
-	case p.places <- struct{}{}:
+	case p.slots <- struct{}{}:
 	default:
 		return one, false
 	}
-	one, err := p.take()
+	one, err := p.lend()
 	if err != nil {
-		<-p.places
+		<-p.slots
 	}
 	return one, err == nil
 }
 
-// take lends an idle object, or else a new one.
-func (p *Pool[T]) take() (one T, err error) {
+// lend lends an idle object, or otherwise a new one.
+func (p *Pool[T]) lend() (one T, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -86,34 +86,34 @@ func (p *Pool[T]) Put(one T) {
 		p.idle = append(p.idle, one)
 	}
 	p.mu.Unlock()
-	<-p.places
+	<-p.slots
 }
 
-// Close frees the idle objects now, and each lent object when Put returns it. From then on
-// Get fails. If cut is not nil, Close calls it for each lent object, to end its use, and
-// waits until all are returned. Concurrent calls of Close wait for each other.
-func (p *Pool[T]) Close(cut func(T)) {
+// Close frees the idle objects at once, and each lent object when Put returns it. From then on
+// Get fails. If interrupt is not nil, Close calls it for each lent object to end its use, and
+// waits until all of them are returned. Concurrent calls of Close wait for each other.
+func (p *Pool[T]) Close(interrupt func(T)) {
 	p.mu.Lock()
 	p.closed = true
 	for _, one := range p.idle {
 		p.free(one)
 	}
 	p.idle = nil
-	if cut != nil {
+	if interrupt != nil {
 		for one := range p.lent {
-			cut(one)
+			interrupt(one)
 		}
 	}
 	p.mu.Unlock()
-	if cut == nil {
+	if interrupt == nil {
 		return
 	}
-	p.ending.Lock()
-	defer p.ending.Unlock()
-	for range cap(p.places) {
-		p.places <- struct{}{}
+	p.closing.Lock()
+	defer p.closing.Unlock()
+	for range cap(p.slots) {
+		p.slots <- struct{}{}
 	}
-	for range cap(p.places) {
-		<-p.places
+	for range cap(p.slots) {
+		<-p.slots
 	}
 }

@@ -1,7 +1,7 @@
-// Package slab allocates the memory for all messages of one Receive together: a few
-// allocations instead of several for each message. The receiver may keep and change each
-// piece. No memory is used twice. A piece's capacity ends at its length, so that appending
-// to it does not reach the next piece.
+// Package slab allocates the memory for all messages of one Receive together, in a few
+// allocations instead of several per message. The receiver may keep and change each piece:
+// memory is never reused, and a piece's capacity ends at its length, so that appending to it
+// does not reach the next piece.
 package slab
 
 import (
@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	arena = 64 << 10 // the most memory that a kept piece keeps alive, or one larger text
-	large = 4 << 10  // a larger payload has its own allocation
+	arena = 64 << 10 // the most memory that a kept piece keeps alive, except for a single larger text
+	large = 4 << 10  // larger payloads have an allocation of their own
 	many  = 2 << 10  // the most headers that share an allocation
 )
 
-// A Slab gives out memory for the messages of one Receive. Before that, the caller
-// announces how much is needed, by one call of Expect for each message. The zero value is
-// ready to use, for one Receive only.
+// A Slab hands out memory for the messages of one Receive. First announce how much is needed,
+// with one call of Expect for each message. The zero value is ready to use, for one Receive
+// only.
 type Slab struct {
 	expected, used need
 
@@ -29,11 +29,11 @@ type Slab struct {
 	names []backend.Header
 }
 
-// A need counts the bytes of small payloads and texts, and headers.
+// A need counts the bytes of small payloads and of texts, and the headers.
 type need struct{ payload, text, headers int }
 
-// Expect announces a message: the bytes of its payload, the number of its headers, and the
-// bytes of its text.
+// Expect announces a message: the bytes of its payload, the number of its headers, and the bytes
+// of its text.
 func (s *Slab) Expect(payload, headers, text int) {
 	if payload <= large {
 		s.expected.payload += payload
@@ -57,7 +57,7 @@ func (s *Slab) Payload(p []byte) []byte {
 	return own
 }
 
-// Headers returns n empty headers, or nil for none.
+// Headers returns n empty headers, or nil if n is 0.
 func (s *Slab) Headers(n int) backend.Headers {
 	if n == 0 {
 		return nil
@@ -71,9 +71,8 @@ func (s *Slab) Headers(n int) backend.Headers {
 	return own
 }
 
-// Alike returns n empty headers, for callers that have not announced headers by Expect. It
-// assumes that the messages left, including this one, have n headers each; left is their
-// number.
+// Alike returns n empty headers, for callers that cannot announce headers with Expect. It
+// assumes that all messages left, of which this is one, have n headers each.
 func (s *Slab) Alike(n, left int) backend.Headers {
 	if n > len(s.names) {
 		s.expected.headers = s.used.headers + n*left
@@ -101,8 +100,8 @@ func (s *Slab) Copy(text string) string {
 	return s.Text(unsafe.Slice(unsafe.StringData(text), len(text)))
 }
 
-// Both returns a copy of p as text and as bytes in the same memory, for data that begins
-// with text and ends with bytes. The caller must use each byte of p as text or as bytes only.
+// Both returns a copy of p as text and as bytes that share their memory, for data that begins
+// with text and ends with bytes. Use each byte of p either as text or as bytes.
 func (s *Slab) Both(p []byte) (text string, own []byte) {
 	if len(p) == 0 {
 		return "", nil

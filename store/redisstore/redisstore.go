@@ -1,4 +1,4 @@
-// Package redisstore keeps values in Redis.
+// Package redisstore is a [store.Store] in Redis.
 package redisstore
 
 import (
@@ -15,17 +15,17 @@ import (
 
 // Options are the settings of a [Store]. A zero field means its default.
 type Options struct {
-	Prefix string // the beginning of each key in Redis; default "eventbus:store:"
+	Prefix string // prefix of each key in Redis; the default is "eventbus:store:"
 }
 
-// A Store is a [store.Store] that all members share. Set is one SET, and Get is one GET. An
-// empty value takes about 150 bytes of memory. Redis removes each value when its time is
-// over, and bounds neither their number nor their size but by its own maxmemory. With an
-// eviction policy for all keys, or for keys with a time to live, Redis may remove values
-// earlier when its memory is full.
+// A Store is a [store.Store] that all processes share. Set is one SET, and Get is one GET. An
+// empty value takes about 150 bytes of memory. Redis removes each value when its time to live is
+// over. Nothing but Redis's own maxmemory limits how many values there are and how large they
+// are. Under an eviction policy for all keys, or for keys with a time to live, Redis may remove
+// values earlier when its memory is full.
 //
-// Redis replicates after it has answered. A value that was set just before a failover may be
-// lost. Methods are safe for concurrent use.
+// Redis replicates after it has replied, so a value that was set just before a failover may be
+// lost. A Store is safe for concurrent use.
 type Store struct {
 	client redis.Cmdable
 	prefix string
@@ -33,9 +33,9 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// New returns a store that uses client. The caller closes the client. The client may be for
-// a single server, for Sentinel or for a cluster. It must read from masters, because a
-// replica may lack a value.
+// New returns a store that uses client, which may be for a single server, for Sentinel or for a
+// Cluster. The client must read from masters, because a replica may lack a value. Close it
+// yourself when you no longer need the store.
 func New(client redis.Cmdable, o Options) *Store {
 	return &Store{client: client, prefix: cmp.Or(o.Prefix, "eventbus:store:")}
 }

@@ -11,14 +11,14 @@ import (
 const slots = 16384
 
 // Cluster is a Redis Cluster of three masters, each with a third of the slots. It has no
-// replicas before AddReplica.
+// replicas until AddReplica.
 type Cluster struct {
 	nodes   []*Server
 	options []Option
 }
 
-// StartCluster starts a cluster and returns when each node reports that all slots are
-// served. A node that is silent for a second counts as failed.
+// StartCluster starts a cluster, and returns when each node reports that all slots are served. A
+// node that is silent for a second counts as failed.
 func StartCluster(t testing.TB, o ...Option) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -70,7 +70,7 @@ func (c *Cluster) Nodes() []*Server { return c.nodes }
 // Addrs returns the addresses of the nodes, host:port.
 func (c *Cluster) Addrs() []string { return addrs(c.nodes) }
 
-// Client returns a client of the whole cluster, closed when the test ends.
+// Client returns a client of the whole cluster, which is closed when the test ends.
 func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), Protocol: 2, DisableIdentity: true})
 	t.Cleanup(func() { client.Close() })
@@ -85,8 +85,9 @@ func addrs(servers []*Server) []string {
 	return list
 }
 
-// AddReplica starts a replica of the node with this index, and returns when it has the data
-// and all nodes know it. The cluster promotes it when its master is silent for some seconds.
+// AddReplica starts a replica of the node with this index, and returns when the replica has the
+// data and all nodes know it. The cluster promotes it when its master has been silent for some
+// seconds.
 func (c *Cluster) AddReplica(t testing.TB, node int) *Server {
 	t.Helper()
 	s := Start(t, c.options...)

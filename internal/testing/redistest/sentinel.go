@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	masterName = "eventbus"
-	watchers   = 3
+	masterName    = "eventbus"
+	sentinelCount = 3
 )
 
-// Sentinel is a master with one replica and three sentinels, with a quorum of two. If the
+// Sentinel is a master with one replica and three sentinels, of which two make a quorum. If the
 // master is silent for a second, the replica replaces it two or three seconds later.
 type Sentinel struct {
 	t         testing.TB
@@ -25,9 +25,9 @@ type Sentinel struct {
 	clients   []*redis.SentinelClient
 }
 
-// StartSentinel starts a master, a replica and three sentinels. It returns when the replica is in sync and each
-// sentinel knows the replica and the other sentinels. The options apply to master and
-// replica.
+// StartSentinel starts a master, a replica and three sentinels. It returns when the replica is
+// in sync and each sentinel knows the replica and the other sentinels. The options apply to the
+// master and the replica.
 func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 	t.Helper()
 	s := &Sentinel{t: t}
@@ -35,18 +35,18 @@ func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 	master := Start(t, o...)
 	replica := Start(t, append(o, lines(fmt.Sprintf("replicaof 127.0.0.1 %d", master.port)))...)
 	s.servers = []*Server{master, replica}
-	for range watchers {
-		watcher := Start(t, watches, lines(
+	for range sentinelCount {
+		sentinel := Start(t, asSentinel, lines(
 			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2", masterName, master.port),
 			"sentinel down-after-milliseconds "+masterName+" 1000",
 			"sentinel failover-timeout "+masterName+" 3000",
 		))
-		client := redis.NewSentinelClient(&redis.Options{Addr: watcher.Addr(), Protocol: 2, DisableIdentity: true})
+		client := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr(), Protocol: 2, DisableIdentity: true})
 		t.Cleanup(func() { client.Close() })
-		// From Redis 7.0 on, this command lets the sentinels meet faster than every two
-		// seconds.
-		_ = watcher.Client(t).Do(t.Context(), "SENTINEL", "DEBUG", "PUBLISH-PERIOD", 100, "INFO-PERIOD", 500)
-		s.sentinels = append(s.sentinels, watcher)
+		// From Redis 7.0 on, this makes the sentinels find each other faster than with the
+		// default of every two seconds.
+		_ = sentinel.Client(t).Do(t.Context(), "SENTINEL", "DEBUG", "PUBLISH-PERIOD", 100, "INFO-PERIOD", 500)
+		s.sentinels = append(s.sentinels, sentinel)
 		s.clients = append(s.clients, client)
 	}
 	for _, c := range s.clients {
@@ -55,8 +55,8 @@ func StartSentinel(t testing.TB, o ...Option) *Sentinel {
 	return s
 }
 
-// watches makes the server a sentinel.
-func watches(s *settings) { s.sentinel = true }
+// asSentinel makes the server a sentinel.
+func asSentinel(s *settings) { s.sentinel = true }
 
 // ready returns an error until the sentinel knows enough to replace the master.
 func (s *Sentinel) ready(c *redis.SentinelClient) error {
@@ -64,7 +64,7 @@ func (s *Sentinel) ready(c *redis.SentinelClient) error {
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(quorum, fmt.Sprintf("OK %d usable", watchers)) {
+	if !strings.HasPrefix(quorum, fmt.Sprintf("OK %d usable", sentinelCount)) {
 		return fmt.Errorf("quorum: %s", quorum)
 	}
 	replicas, err := c.Replicas(s.t.Context(), masterName).Result()
@@ -86,7 +86,7 @@ func (s *Sentinel) SentinelAddrs() []string { return addrs(s.sentinels) }
 // Servers returns the two servers that started as master and as replica.
 func (s *Sentinel) Servers() []*Server { return s.servers }
 
-// Master returns the server that the sentinels name as master. It may just have died. If
+// Master returns the server that the sentinels name as the master, which may just have died. If
 // the sentinels disagree, the answer with the latest epoch wins.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
@@ -99,8 +99,8 @@ func (s *Sentinel) Master() *Server {
 			failed = err
 			continue
 		}
-		// After a failover this command names the new master earlier than the command
-		// above, which is needed for the epoch.
+		// After a failover, this command names the new master earlier than the one above,
+		// which is needed for the epoch.
 		addr, err := c.GetMasterAddrByName(s.t.Context(), masterName).Result()
 		if err != nil {
 			failed = err
@@ -122,8 +122,8 @@ func (s *Sentinel) Master() *Server {
 	return named
 }
 
-// KillMaster kills the master and returns it. The sentinels then make the replica the master.
-// If the old master runs again, they make it a replica.
+// KillMaster kills the master and returns it. The sentinels then promote the replica. If the old
+// master runs again, they make it a replica.
 func (s *Sentinel) KillMaster() *Server {
 	s.t.Helper()
 	master := s.Master()
@@ -131,8 +131,8 @@ func (s *Sentinel) KillMaster() *Server {
 	return master
 }
 
-// Replace makes the sentinels replace the master, which keeps running, by the replica. They
-// replace no master after that, however long it is silent.
+// Replace makes the sentinels replace the master, which keeps running, with the replica. After
+// that they replace no master, however long it is silent.
 func (s *Sentinel) Replace() {
 	s.t.Helper()
 	old := s.Master()
@@ -145,14 +145,14 @@ func (s *Sentinel) Replace() {
 		if s.Master() != old {
 			return nil
 		}
-		// On a busy machine the sentinel may find the replica silent, and then it gives up.
+		// On a busy machine the sentinel may take the replica for silent, and then gives up.
 		return fmt.Errorf("failover: %w", cmp.Or(s.clients[0].Failover(s.t.Context(), masterName).Err(), errBegun))
 	})
 	until(s.t, "all sentinels name the new master", func() error { return s.settle(old) })
 }
 
-// settle makes the successor of old the master once all sentinels name it. A sentinel that
-// heard of the failover late has made it a replica of old again.
+// settle makes the successor of old a master for good, once all sentinels name it. A sentinel
+// that heard of the failover late may have made it a replica of old again.
 func (s *Sentinel) settle(old *Server) error {
 	for _, c := range s.clients {
 		addr, err := c.GetMasterAddrByName(s.t.Context(), masterName).Result()
