@@ -258,7 +258,7 @@ func (f *failingEvents) end() {
 	f.Rows = f.Rows[:len(f.Rows)-f.More]
 }
 
-// membersOf returns the members of a group that announce themselves. It reads only if the figures know of
+// membersOf returns the members of a group that announce themselves. It reads only if the last sample had
 // notes.
 func (r *reader) membersOf(ctx context.Context, s *groupstats.Snapshot, topic, group string) *groupMembers {
 	if !s.Announced {

@@ -131,7 +131,7 @@ func groupsAreTold(w *tab, s *stand) {
 	w.open("group?topic=" + parcelsTopic + "&name=tracking")
 	require.Len(t, w.rows("Partitions"), 4)
 	w.open("group?topic=" + ordersTopic + "&name=mail")
-	require.Contains(t, w.text("main"), "stuck The oldest event has waited for long")
+	require.Contains(t, w.text("main"), "stuck The oldest event has been waiting for long")
 	members := w.rows("Members that announce themselves")
 	require.Len(t, members, 1)
 	require.Equal(t, "1 of 1", members[0]["Running"])
