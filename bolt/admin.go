@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"go.etcd.io/bbolt"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // Maintain implements [backend.Maintainer]. It removes messages that every group has

@@ -7,8 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // A removed message makes room in a full topic, and counts neither in Depth nor in Oldest.

@@ -7,8 +7,9 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/seed41896749/eventbus/backend"
 	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // commit runs the calls in one transaction. After a call that has failed and written, commit

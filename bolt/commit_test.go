@@ -7,9 +7,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // commits counts transactions that were committed.

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"go.etcd.io/bbolt"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // A group is a cursor into the log and its entries. It is valid within its transaction.

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // The process ends and opens the file again, which may be of an earlier version. With the same

@@ -10,9 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // Open opens the file at path, creating it if necessary; its directory must exist. Several backends of

@@ -12,10 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus"
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/bbolt"
+
+	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // refusal opens a file that cannot be used, and returns its error.

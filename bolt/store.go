@@ -7,8 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/seed41896749/eventbus/backend"
 	"go.etcd.io/bbolt"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // A store is one open file. The backends of this process share it.

@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/bolt"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/lifecycle"
-	"github.com/stretchr/testify/require"
 )
 
 // ids returns the ids of the events of a page.

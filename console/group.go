@@ -258,8 +258,8 @@ func (f *failingEvents) end() {
 	f.Rows = f.Rows[:len(f.Rows)-f.More]
 }
 
-// membersOf returns the members of a group that announce themselves. It reads only if the last sample had
-// notes.
+// membersOf returns the members of a group that announce themselves. It reads nothing if the last sample
+// found no heartbeats.
 func (r *reader) membersOf(ctx context.Context, s *groupstats.Snapshot, topic, group string) *groupMembers {
 	if !s.Announced {
 		return &groupMembers{}

@@ -17,12 +17,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/internal/letter"
-	"github.com/stretchr/testify/require"
 )
 
 // A countingBackend counts the calls of a backend in memory, and fails all of them while err is set.

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed41896749/eventbus/console"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/console"
 )
 
 func TestOverview(t *testing.T) {

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/console"
-	"github.com/stretchr/testify/require"
 )
 
 // Ten browsers that look at all pages cost the broker as much as one.
