@@ -6,7 +6,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/ledger"
-	"github.com/seed41896749/eventbus/internal/outage"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // An attachment is a backend.Source with its optional interfaces. If the broker loses the
@@ -17,7 +17,7 @@ type attachment struct {
 	source   backend.Source
 	delayer  backend.Delayer  // nil if the source cannot Delay
 	extender backend.Extender // nil if the source cannot Extend
-	outage   *outage.Outage   // is told of calls that succeed
+	recovery *wait.Recovery   // is told of calls that succeed
 	holds    *ledger.Source   // its part of the ledger; the book of the subscription has the lock
 }
 
@@ -66,7 +66,7 @@ func (a *attachment) close() error {
 func (a *attachment) call(method string, f func() error) error {
 	err := callDriver(method, f)
 	if err == nil {
-		a.outage.Succeeded()
+		a.recovery.Succeeded()
 	}
 	return err
 }

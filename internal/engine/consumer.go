@@ -132,7 +132,7 @@ func (c *consumer) attach(ctx context.Context, start backend.Start) (a *attachme
 	if err != nil {
 		return nil, err
 	}
-	a = &attachment{consumer: c, source: src, outage: &s.engine.outage}
+	a = &attachment{consumer: c, source: src, recovery: &s.engine.recovery}
 	a.delayer, _ = backend.As[backend.Delayer](src)
 	a.extender, _ = backend.As[backend.Extender](src)
 	a.holds = &ledger.Source{

@@ -12,6 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/batch"
 	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -285,13 +286,13 @@ func (t *deadLetterQueue) notStored(b *pendingDeadLetter) {
 		b.hold.DeadLetter = nil
 		t.settler.retry(b.hold, verdict{outcome: observer.Return, after: maxDeadLetterRetry}, b.err)
 	default:
-		wait := min(firstDeadLetterRetry<<b.tries, maxDeadLetterRetry)
+		delay := wait.Doubled(firstDeadLetterRetry, maxDeadLetterRetry, int(b.tries))
 		b.tries = min(b.tries+1, mostTries)
 		t.failing++
 		s := t.sub
 		s.ledger.lock()
 		b.hold.DeadLetter = b
-		at := time.Duration(s.ledger.Now.Plus(wait)).Truncate(firstDeadLetterRetry) + firstDeadLetterRetry // a moment that burials share
+		at := time.Duration(s.ledger.Now.Plus(delay)).Truncate(firstDeadLetterRetry) + firstDeadLetterRetry // a moment that burials share
 		s.ledger.Repeat(b.hold, instant(at))
 		s.ledger.unlock()
 	}

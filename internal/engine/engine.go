@@ -28,17 +28,17 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/outage"
 	"github.com/seed41896749/eventbus/internal/publish"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
 // Options of an Engine.
 type Options struct {
 	Observer observer.Observer
-	Publish  PublishOptions // New sets NewBackoff
-	Instance string         // see backend.Config.Instance; empty: none
-	Program  string         // names the process, for operators
+	Publish  PublishOptions
+	Instance string // see backend.Config.Instance; empty: none
+	Program  string // names the process, for operators
 	Topics   map[string]Topic
 
 	Partitions map[string]int // the numbers of partitions, by topic
@@ -54,7 +54,7 @@ type Engine struct {
 	notifier       *notifier
 	publisher      *publish.Publisher
 	dropped        atomic.Int64
-	outage         outage.Outage
+	recovery       wait.Recovery
 	discovery      discovery
 	settings       map[string]*setup // declarations of topics, by name
 	publishTimeout time.Duration
@@ -93,7 +93,7 @@ func New(b backend.Backend, o Options) *Engine {
 	}
 	e.settings, e.publishTimeout = newSettings(e, e.partitions.withSettings(o.Topics)), o.Publish.Timeout
 	e.discovery.init(e)
-	o.Publish.NewBackoff, o.Publish.Outage = newBackoff, &e.outage
+	o.Publish.Recovery = &e.recovery
 	e.publisher = publish.New(b, o.Publish)
 	return e
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -76,12 +77,12 @@ func (c *consumer) release(remove func(context.Context) error) {
 	s := c.sub
 	ctx, cancel := context.WithTimeout(s.live, releaseTime)
 	defer cancel()
-	for again := newBackoff(); ; {
+	for again := wait.Broker(); ; {
 		err := callDriver("Remove", func() error { return remove(ctx) })
 		if err == nil {
 			return
 		}
-		if isTransient(err) && sleep(ctx, again.NextBackOff()) {
+		if isTransient(err) && wait.Sleep(ctx, again.Next()) {
 			continue
 		}
 		s.notifier.failed(observer.DeadLettering, c.about(), 1, fmt.Errorf("the next owner of partition %d will know the released key as failed: %w", c.partition, err))

@@ -7,11 +7,10 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/ledger"
 	"github.com/seed41896749/eventbus/internal/letter"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -38,8 +37,8 @@ func newFetcher(c *consumer) *fetcher {
 // fetch receives events until a drain begins or heal ends the subscription or the feed. It
 // never asks for more than the limiter grants. It waits for each Receive to return.
 func (f *fetcher) fetch() {
-	again := newBackoff()
-	for goesOn := f.begin(again); goesOn && f.ctx.Err() == nil; {
+	again := wait.Broker()
+	for goesOn := f.begin(&again); goesOn && f.ctx.Err() == nil; {
 		f.takeover.poll(f.ctx)
 		if f.sub.roundRobin != nil && f.apart() {
 			f.awaitWanted(f.ctx) // before the turn, because it may be that only this topic has no room
@@ -62,21 +61,21 @@ func (f *fetcher) fetch() {
 		}
 		f.sub.roundRobin.release(own)
 		if g.Messages > 0 {
-			goesOn = f.goesOn(ctx, err, again)
+			goesOn = f.goesOn(ctx, err, &again)
 		}
 		end()
 	}
 }
 
 // goesOn handles the result of a Receive with ctx, and reports whether the fetcher continues.
-func (f *fetcher) goesOn(ctx context.Context, err error, again *backoff.ExponentialBackOff) bool {
+func (f *fetcher) goesOn(ctx context.Context, err error, again *wait.Backoff) bool {
 	if err == nil {
 		again.Reset()
 		f.remade = false
 		return true
 	}
 	if errors.Is(err, errNotOwned) { // the coordinator notices it too
-		return sleep(f.ctx, emptyRead)
+		return wait.Sleep(f.ctx, emptyRead)
 	}
 	if p, ok := errors.AsType[*backend.PausedError](err); ok {
 		again.Reset()
@@ -99,11 +98,11 @@ const resumePoll = time.Second
 func (f *fetcher) halt(p *backend.PausedError) {
 	f.sub.status.clear(noReceive, f.consumer)
 	f.sub.status.trouble(halted, f.consumer, p)
-	wait := resumePoll
+	delay := resumePoll
 	if until := p.Pause.Until; !until.IsZero() {
-		wait = min(wait, max(time.Until(until), emptyRead))
+		delay = min(delay, max(time.Until(until), emptyRead))
 	}
-	sleep(f.ctx, wait)
+	wait.Sleep(f.ctx, delay)
 }
 
 // isOnlyEnd reports whether err, of a Receive with ctx, says only that ctx has ended.
@@ -205,7 +204,7 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		// A driver may return no events without waiting, again and again. This sleep then
 		// keeps the processor free.
 		if early := time.Until(f.sub.time(asked).Add(emptyRead)); early > 0 {
-			sleep(ctx, early)
+			wait.Sleep(ctx, early)
 		}
 	case f.sub.roundRobin != nil:
 		f.unread(a)

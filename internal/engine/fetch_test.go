@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/outage"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/limiter"
 )
 
@@ -186,7 +186,7 @@ func TestSuccessWakesTheFetcher(t *testing.T) {
 			r.wire.fail("receive", nil)
 			before := s.Counts().Received
 			r.publish("1")
-			time.Sleep(outage.Least)
+			time.Sleep(wait.Least)
 			synctest.Wait()
 			require.Equal(r, before+1, s.Counts().Received)
 			r.wire.fail("receive", backend.ErrUnavailable)

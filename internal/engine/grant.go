@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -110,13 +111,13 @@ func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	}
 	if w, ok := errors.AsType[*limiter.WaitError](err); ok {
 		f.sub.status.trouble(limited, nil, err)
-		sleep(ctx, max(time.Until(w.Until), emptyRead))
+		wait.Sleep(ctx, max(time.Until(w.Until), emptyRead))
 		return granted
 	}
 	err = fmt.Errorf("limiter: %w", err)
 	f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
 	f.sub.status.trouble(limiterFails, nil, err)
-	sleep(ctx, time.Second)
+	wait.Sleep(ctx, time.Second)
 	return granted
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -146,7 +147,7 @@ func (e *Engine) maintain(topic string, s *Subscription) {
 	if !ok || e.jobs[key] != nil {
 		return
 	}
-	again, first := newBackoff(), firstMaintenance
+	again, first := wait.Broker(), firstMaintenance
 	if s.Ephemeral { // otherwise the backend may take the member for a dead one
 		first = min(first, 3*s.Lease)
 	}
@@ -161,7 +162,7 @@ func (e *Engine) maintain(topic string, s *Subscription) {
 			return
 		case err != nil:
 			e.notifier.failed(observer.Maintain, observer.About{Topic: topic, Group: group}, 0, err)
-			next = again.NextBackOff()
+			next = again.Next()
 		default:
 			again.Reset()
 			next = max(next, minMaintenance)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
 )
@@ -171,7 +172,7 @@ func TestNoRoomForReadsThatAreNotGranted(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		l := &doorLimiter{Limiter: limiter.MaxInFlight(100)}
 		s := r.sub(Config{Topics: []string{"t", "u"}, Limiter: l, Concurrency: 4, MaxInFlight: 100}, func(ctx context.Context, _ *Run) error {
-			sleep(ctx, time.Second)
+			wait.Sleep(ctx, time.Second)
 			return nil
 		})
 		ids := make([]string, 40)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -233,7 +234,7 @@ func (c *consumer) leave() {
 		left := time.Duration(a.holds.LeasedUntil() - s.ledger.Now)
 		s.ledger.unlock()
 		if left > 0 { // events could not be given back, and are not due before
-			clean = claim.Leases() && sleep(s.ctx, left)
+			clean = claim.Leases() && wait.Sleep(s.ctx, left)
 		}
 	}
 	c.leaveTopic()

@@ -8,9 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -18,7 +17,7 @@ import (
 // waits before it returns. If the group is lost, heal attaches again without a wait,
 // because a new group may miss events that are published before it exists. If no Receive
 // has succeeded since the last such attach, heal waits first.
-func (f *fetcher) recoverFrom(err error, again *backoff.ExponentialBackOff) bool {
+func (f *fetcher) recoverFrom(err error, again *wait.Backoff) bool {
 	for {
 		f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
 		if errors.Is(err, backend.ErrReplaced) {
@@ -38,7 +37,7 @@ func (f *fetcher) recoverFrom(err error, again *backoff.ExponentialBackOff) bool
 			if f.topicDeleted(err) {
 				return false
 			}
-			if f.remade && !f.backOff(err, again.NextBackOff()) {
+			if f.remade && !f.backOff(err, again.Next()) {
 				return true
 			}
 			failure := f.reattach(err)
@@ -51,7 +50,7 @@ func (f *fetcher) recoverFrom(err error, again *backoff.ExponentialBackOff) bool
 				err = fmt.Errorf("%w: attaching again: %w", backend.ErrGone, err)
 			}
 		}
-		if !f.backOff(err, again.NextBackOff()) || !errors.Is(err, backend.ErrGone) {
+		if !f.backOff(err, again.Next()) || !errors.Is(err, backend.ErrGone) {
 			return true
 		}
 	}
@@ -74,7 +73,7 @@ func (f *fetcher) topicDeleted(why error) bool {
 
 // begin attaches to a topic that was found while s runs, or that could not be attached before.
 // After a failure it tries again. It reports whether the fetcher continues.
-func (f *fetcher) begin(again *backoff.ExponentialBackOff) bool {
+func (f *fetcher) begin(again *wait.Backoff) bool {
 	defer f.barrier.wait(f.ctx)
 	arrive := sync.OnceFunc(f.barrier.arrive)
 	defer arrive()
@@ -96,7 +95,7 @@ func (f *fetcher) begin(again *backoff.ExponentialBackOff) bool {
 			return false
 		}
 		f.reportAttachError(err)
-		if !f.backOff(err, again.NextBackOff()) {
+		if !f.backOff(err, again.Next()) {
 			return false
 		}
 		if f.topicDeleted(err) { // deleted meanwhile
@@ -129,9 +128,9 @@ func (f *fetcher) reportAttachError(err error) {
 // ends early when another call of the bus succeeds. It returns false if a drain has begun.
 func (f *fetcher) backOff(err error, d time.Duration) bool {
 	if isTransient(err) {
-		return f.sub.engine.outage.Sleep(f.ctx, d)
+		return f.sub.engine.recovery.Sleep(f.ctx, d)
 	}
-	return sleep(f.ctx, d)
+	return wait.Sleep(f.ctx, d)
 }
 
 // reattach attaches to a lost group, which makes topic and group anew. The leases of all

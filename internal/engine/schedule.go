@@ -11,6 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/later"
 	"github.com/seed41896749/eventbus/internal/partition"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -47,8 +48,8 @@ func (e *Engine) startMover(topic string) {
 			e.notifier.failed(observer.Schedule, observer.About{Topic: topic}, events, err)
 		},
 	}
-	again := newBackoff()
-	again.MaxInterval = schedulePoll // after an outage, events that became due come soon
+	again := wait.Broker()
+	again.Max = schedulePoll // after an outage, events that became due come soon
 	denied := false
 	m.recurringJob = newRecurringJob(firstLook, func(r *recurringJob) {
 		err := callDriver("schedule", func() error { return m.run(r.ctx, work) })
@@ -63,7 +64,7 @@ func (e *Engine) startMover(topic string) {
 		case err != nil:
 			denied = errors.Is(err, backend.ErrDenied)
 			work.Failed(0, err)
-			next = again.NextBackOff()
+			next = again.Next()
 		default:
 			again.Reset()
 		}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/batch"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -76,12 +76,11 @@ const (
 // error of the call. The caller holds the book's lock.
 func (t *settler) retryWait(h *Hold, err error) time.Duration {
 	now := t.sub.ledger.Now
-	wait := min(firstRetry<<h.Tries, maxRetry)
-	wait = wait/2 + rand.N(wait)
+	delay := wait.Jittered(wait.Doubled(firstRetry, maxRetry, int(h.Tries)))
 	t.failures.failed(h, now, err)
 	h.Tries = min(h.Tries+1, mostTries)
 	h.Unsure = h.Unsure || errors.Is(err, backend.ErrUnknownOutcome) || backend.Class(err) == nil
-	return max(min(wait, time.Duration(h.Until()-now)/2), leastRetry)
+	return max(min(delay, time.Duration(h.Until()-now)/2), leastRetry)
 }
 
 // hopeless reports whether another call to settle h after wait cannot help. The caller holds

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // A first is work that must be done before the first use of a topic. Work that has failed is done
@@ -66,12 +67,12 @@ func (fs *setups) do(f *setup) error {
 	if fs.cancel == nil && fs.timeout > 0 {
 		fs.ctx, fs.cancel = context.WithTimeout(fs.ctx, fs.timeout)
 	}
-	for again := newBackoff(); ; {
+	for again := wait.Broker(); ; {
 		err := f.do(fs.ctx)
 		if err == nil {
 			return nil
 		}
-		if !isTransient(err) || !sleep(fs.ctx, again.NextBackOff()) {
+		if !isTransient(err) || !wait.Sleep(fs.ctx, again.Next()) {
 			return &unsentError{err}
 		}
 	}

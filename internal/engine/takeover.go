@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // A gatherer tells the ledger when the messages of an earlier owner of a partition have arrived, see
@@ -37,7 +38,7 @@ const takeoverPoll = 50 * time.Millisecond
 // look asks the broker how many messages were delivered and are not settled. The fetcher calls it
 // before each Receive.
 func (g *takeover) poll(ctx context.Context) {
-	if !g.active() || !sleep(ctx, time.Until(g.next)) {
+	if !g.active() || !wait.Sleep(ctx, time.Until(g.next)) {
 		return
 	}
 	f := g.consumer

@@ -73,7 +73,7 @@ var rows = []struct {
 	{"observer", everything},
 	{"inmemory", everything},
 	{"internal/pool", everything},
-	{"internal/outage", everything},
+	{"internal/wait", everything},
 	{"internal/brokerurl", everything},
 	{"internal/bytesize", everything},
 	{"internal/slab", everything},

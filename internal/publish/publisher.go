@@ -8,10 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/outage"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // Options of a Publisher.
@@ -21,11 +19,12 @@ type Options struct {
 	MaxPendingBytes int           // bounds the bytes of these messages; 0: no bound
 	WhenFull        WhenFull
 
-	// Outage shortens the waits between the tries. New uses one of its own if it is nil.
-	Outage *outage.Outage
+	// Recovery ends the waits between the tries early. New makes one if it is nil.
+	Recovery *wait.Recovery
 
-	// NewBackoff returns the waits between the tries of one call.
-	NewBackoff func() *backoff.ExponentialBackOff
+	// NewBackoff returns a function that returns the delay before each further try of one call; nil: as
+	// wait.Broker.
+	NewBackoff func() func() time.Duration
 }
 
 // A Publisher stores messages. Its methods are safe for concurrent use.
@@ -38,7 +37,7 @@ type Publisher struct {
 	writer
 	calls
 	timeout    time.Duration
-	newBackoff func() *backoff.ExponentialBackOff
+	newBackoff func() func() time.Duration
 	running    sync.WaitGroup // the goroutines that write waiting calls
 	timers     sync.Pool      // not global, because a timer belongs to one synctest bubble
 	unused     sync.Pool      // calls that have ended
@@ -48,7 +47,10 @@ type Publisher struct {
 // New returns a Publisher that writes to b.
 func New(b backend.Backend, o Options) *Publisher {
 	p := &Publisher{timeout: o.Timeout, newBackoff: o.NewBackoff}
-	p.writer = newWriter(b, o.Timeout, cmp.Or(o.Outage, &outage.Outage{}))
+	if p.newBackoff == nil {
+		p.newBackoff = func() func() time.Duration { b := wait.Broker(); return b.Next }
+	}
+	p.writer = newWriter(b, o.Timeout, cmp.Or(o.Recovery, &wait.Recovery{}))
 	p.maxMessages, p.maxBytes, p.whenFull = o.MaxPending, o.MaxPendingBytes, o.WhenFull
 	p.free = cmp.Or(p.limits.Publishers, defaultSlots)
 	p.flights = newFlights(p.free)
@@ -109,13 +111,13 @@ func (p *Publisher) end(c *call) {
 // pause waits after a failed try of c, until next or, but not at once, until another call to
 // the broker succeeds. It then returns p.late, and otherwise the reason that wait returns.
 func (p *Publisher) pause(c *call, next time.Time) error {
-	over := p.outage.Over()
-	if first := time.Now().Add(outage.Least); first.Before(next) {
+	recovered := p.recovery.Next()
+	if first := time.Now().Add(wait.Least); first.Before(next) {
 		if reason := p.wait(c.ctx, first, c.woken, nil); reason != p.late { //nolint:errorlint // this one
 			return reason
 		}
 	}
-	return p.wait(c.ctx, next, c.woken, over)
+	return p.wait(c.ctx, next, c.woken, recovered)
 }
 
 // wait returns nil when ready has a value. If it ends earlier, it returns the reason: the
@@ -159,9 +161,9 @@ func (p *Publisher) store(c *call, began time.Time) error {
 	if err == nil {
 		return nil
 	}
-	o, waits := newOutcome(c.msgs), p.newBackoff()
+	o, delay := newOutcome(c.msgs), p.newBackoff()
 	for o.note(err) {
-		next := time.Now().Add(waits.NextBackOff())
+		next := time.Now().Add(delay())
 		forgotten := !o.certain() && next.After(began.Add(p.limits.OnceWindow))
 		if forgotten || !c.until.IsZero() && next.After(c.until) {
 			break

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed41896749/eventbus/backend"
@@ -35,9 +34,13 @@ func inBubble(t *testing.T, slots int, o Options, f func(r *rig)) {
 
 func newRig(t *testing.T, slots int, o Options) *rig {
 	b := &broker{Backend: inmemory.New(inmemory.Options{}), slots: slots}
-	o.NewBackoff = func() *backoff.ExponentialBackOff {
-		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
-			backoff.WithRandomizationFactor(0), backoff.WithMaxElapsedTime(0))
+	o.NewBackoff = func() func() time.Duration {
+		next := 100 * time.Millisecond
+		return func() time.Duration {
+			d := next
+			next = min(next+next/2, time.Minute)
+			return d
+		}
 	}
 	return &rig{T: t, Publisher: New(b, o), broker: b}
 }

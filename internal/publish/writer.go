@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/internal/outage"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
 // A writer calls Publish of the backend.
 type writer struct {
-	backend backend.Backend
-	limits  backend.Limits
-	outage  *outage.Outage
-	most    int             // the most messages in one call
-	late    error           // the error of each call that has timed out
-	done    context.Context // done when all calls must end
-	stop    context.CancelCauseFunc
+	backend  backend.Backend
+	limits   backend.Limits
+	recovery *wait.Recovery
+	most     int             // the most messages in one call
+	late     error           // the error of each call that has timed out
+	done     context.Context // done when all calls must end
+	stop     context.CancelCauseFunc
 }
 
 const (
@@ -28,8 +28,8 @@ const (
 	bytesPerWrite    = 8 << 20
 )
 
-func newWriter(b backend.Backend, timeout time.Duration, o *outage.Outage) writer {
-	w := writer{backend: b, outage: o, limits: backend.LimitsOf(b), most: messagesPerWrite}
+func newWriter(b backend.Backend, timeout time.Duration, r *wait.Recovery) writer {
+	w := writer{backend: b, recovery: r, limits: backend.LimitsOf(b), most: messagesPerWrite}
 	if w.limits.Batch > 0 {
 		w.most = min(w.limits.Batch, messagesPerWrite)
 	}
@@ -95,7 +95,7 @@ func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) 
 	}
 	err = w.backend.Publish(ctx, msgs)
 	if err == nil {
-		w.outage.Succeeded()
+		w.recovery.Succeeded()
 	}
 	if err == nil || ctx.Err() == nil {
 		return err

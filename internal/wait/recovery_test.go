@@ -1,4 +1,4 @@
-package outage_test
+package wait_test
 
 import (
 	"context"
@@ -9,28 +9,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed41896749/eventbus/internal/outage"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // A success wakes all that sleep, but none earlier than Least after it fell asleep.
-func TestSleep(t *testing.T) {
+func TestRecoveryWakesAll(t *testing.T) {
 	for _, row := range []struct{ sleep, success, want time.Duration }{
 		{time.Minute, 30 * time.Second, 30 * time.Second},
-		{time.Minute, time.Millisecond, outage.Least},
+		{time.Minute, time.Millisecond, wait.Least},
 		{time.Second, time.Minute, time.Second},
 		{time.Millisecond, time.Minute, time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var o outage.Outage
+			var r wait.Recovery
 			start := time.Now()
 			var wg sync.WaitGroup
 			wg.Go(func() { // not time.AfterFunc: Go 1.26 may crash if it starts a goroutine in a bubble with the race detector
 				time.Sleep(row.success)
-				o.Succeeded()
+				r.Succeeded()
 			})
 			for range 10 {
 				wg.Go(func() {
-					require.True(t, o.Sleep(t.Context(), row.sleep))
+					require.True(t, r.Sleep(t.Context(), row.sleep))
 					require.Equal(t, row.want, time.Since(start))
 				})
 			}
@@ -40,16 +40,16 @@ func TestSleep(t *testing.T) {
 }
 
 // A success before the sleep does not shorten it, and the end of the context ends it.
-func TestSleepEnds(t *testing.T) {
+func TestRecoveryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var o outage.Outage
-		o.Succeeded()
+		var r wait.Recovery
+		r.Succeeded()
 		start := time.Now()
-		require.True(t, o.Sleep(t.Context(), time.Second))
+		require.True(t, r.Sleep(t.Context(), time.Second))
 		require.Equal(t, time.Second, time.Since(start))
 		for _, at := range []time.Duration{time.Millisecond, time.Second} {
 			ctx, cancel := context.WithTimeout(t.Context(), at)
-			require.False(t, o.Sleep(ctx, time.Minute))
+			require.False(t, r.Sleep(ctx, time.Minute))
 			cancel()
 		}
 	})
