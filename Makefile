@@ -14,7 +14,7 @@ LINT      = .bin/golangci-lint
 NATS      = .bin/nats-server
 
 .DEFAULT_GOAL := help
-.PHONY: bench-console help build release portable test lint fmt fuzz conformance conformance-report versions conformance-teeth soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover services nightly clean bench-scaling console-shots
+.PHONY: bench-console help build release portable test lint fmt fuzz conformance conformance-report versions conformance-faults mutate soak wire allocs bench bench-quick bench-curves bench-backlog bench-plot bench-failing bench-doc bench-packages bench-test demo demo-kill demo-schedule demo-instances demo-groups outbox-kill bench-outbox cover services nightly clean bench-scaling console-shots
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ test: services ## run every test with the race detector, in random order, on rea
 	rm -f $(RESULTS)
 	go test -run '^TestLives$$' ./internal/ledger # it has no goroutines, so the race detector only makes it slow
 	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) EVENTBUS_LEDGER_LIVES=1000 $(REQUIRE) go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
-	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) $(REQUIRE) go test -race -shuffle=on -p 1 -parallel 24 -timeout 30m -skip '^TestTeeth$$' $$(go list ./... | grep '$(ALONE)') # make conformance-teeth runs it
+	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) $(REQUIRE) go test -race -shuffle=on -p 1 -parallel 24 -timeout 30m -skip '^TestFaults$$' $$(go list ./... | grep '$(ALONE)') # make conformance-faults runs it
 	cd examples/cloudevents && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && $(REQUIRE) go test -race -shuffle=on ./...
 	cd outbox && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
@@ -66,8 +66,11 @@ conformance-report: ## write docs/CONFORMANCE.md and the table of docs/promises.
 versions: services ## compare Redis 7, Redis 8 and Valkey 8, where they can be had, by the conformance tests of redisstream
 	scripts/versions.sh
 
-conformance-teeth: ## show for each law the saboteur that fails it
-	scripts/one.sh TestTeeth ./conformance
+conformance-faults: ## prove the conformance tests: each must fail on a backend or a bus with one of its faults; half a minute
+	scripts/one.sh TestFaults ./conformance
+
+mutate: ## change inmemory in small ways, one at a time, for MUTATE (30m), and list the changes that no conformance test notices
+	go run ./internal/tools/mutate -budget $(or $(MUTATE),30m) ./inmemory
 
 soak: ## send SOAK (1000000) events through one subscription; heap and goroutines must stay flat
 	EVENTBUS_SOAK=$(SOAK) scripts/one.sh TestSoak ./internal/testing/bus -timeout 30m

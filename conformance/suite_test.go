@@ -13,15 +13,15 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
-	"github.com/seed41896749/eventbus/conformance/internal/badbackend"
 	"github.com/seed41896749/eventbus/conformance/internal/faultbroker"
+	"github.com/seed41896749/eventbus/conformance/internal/faults"
 	"github.com/seed41896749/eventbus/conformance/internal/laws"
 	"github.com/seed41896749/eventbus/conformance/internal/report"
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// fake returns a suite on a fake clock, with faults. broker may wrap the broker in a
-// saboteur. driver may wrap each driver in a saboteur.
+// fake returns a suite on a fake clock, whose broker can be harmed. broker may wrap the broker
+// in a fault, and driver each driver.
 func fake(broker, driver func(faultbroker.Store) faultbroker.Store) Suite {
 	return harmed(inmemory.Options{MaxBytes: 16 << 20}, broker, driver)
 }
@@ -74,10 +74,10 @@ func harmed(o inmemory.Options, broker, driver func(faultbroker.Store) faultbrok
 // good is a wrapper for the function fake. It changes nothing.
 func good(s faultbroker.Store) faultbroker.Store { return s }
 
-// TestHonestBackendKeepsEveryLaw checks that the backend that saboteurs wrap keeps every
-// law. So if a law fails, its saboteur is the cause.
-func TestHonestBackendKeepsEveryLaw(t *testing.T) {
-	Run(t, fake(badbackend.Honest.Wrap, badbackend.Honest.Wrap))
+// TestNoFaultKeepsEveryLaw checks that a wrapped backend without a fault keeps every law.
+// Then, if a law fails with a fault, the fault is the cause and not the wrapper.
+func TestNoFaultKeepsEveryLaw(t *testing.T) {
+	Run(t, fake(faults.None.Wrap, faults.None.Wrap))
 }
 
 // A bare backend has the six required methods of a backend and a source, and no optional

@@ -12,7 +12,8 @@ step() {
 }
 
 step make conformance
-step make conformance-teeth
+step make conformance-faults
+step make mutate
 step make fuzz FUZZTIME=2m
 step make soak
 step make demo-kill

@@ -39,14 +39,14 @@ var (
 
 	// The parts of the conformance suite. Its root imports all of them. A law imports only
 	// its environment.
-	suiteLaws     = module + "/conformance/internal/laws"
-	suiteBusLaws  = module + "/conformance/internal/laws/bus"
-	suiteBusLaw   = module + "/conformance/internal/buslaw"
-	suiteRunner   = module + "/conformance/internal/runner"
-	suiteReport   = module + "/conformance/internal/report"
-	suiteSaboteur = module + "/conformance/internal/bad"
-	suiteBroker   = module + "/conformance/internal/faultbroker"
-	engine        = module + "/internal/engine"
+	suiteLaws    = module + "/conformance/internal/laws"
+	suiteBusLaws = module + "/conformance/internal/laws/bus"
+	suiteBusLaw  = module + "/conformance/internal/buslaw"
+	suiteRunner  = module + "/conformance/internal/runner"
+	suiteReport  = module + "/conformance/internal/report"
+	suiteFaults  = module + "/conformance/internal/faults"
+	suiteBroker  = module + "/conformance/internal/faultbroker"
+	engine       = module + "/internal/engine"
 )
 
 var (
@@ -105,7 +105,7 @@ var rows = []struct {
 	{"codec/protobuf", []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, cbor}},
 	{"eventbustest", everything},
 	{"config", []string{redis, nats, bbolt, testify, oldYAML, olderYAML, cobra, otel, prom, redistest, faultproxy}},
-	{"conformance", []string{redis, nats, bbolt, yaml, cobra, otel, prom, redistest, faultproxy, suiteSaboteur, suiteBroker}},
+	{"conformance", []string{redis, nats, bbolt, yaml, cobra, otel, prom, redistest, faultproxy, suiteFaults, suiteBroker}},
 	{"conformance/internal/watch", []string{engine}},
 	{"conformance/internal/law", []string{suiteLaws, suiteBusLaw, suiteRunner, suiteReport}},
 	{"conformance/internal/buslaw", []string{suiteLaws, suiteRunner, suiteReport}},

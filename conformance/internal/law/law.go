@@ -4,11 +4,11 @@ package law
 
 // A Law is one promise and its test.
 type Law struct {
-	ID        string   // for example C08; IDs of the bus begin with "B."
-	Name      string   // a few words joined by '-'; no two laws have the same ID and Name
-	Promise   string   // the promise in words
-	Needs     []Need   // verbs, limits and fields of the suite; without one of them the law is not claimed
-	Saboteurs []string // names from package badbackend or badbus, at least one; the law must fail with each saboteur
+	ID      string   // for example C08; IDs of the bus begin with "B."
+	Name    string   // a few words joined by '-'; no two laws have the same ID and Name
+	Promise string   // the promise in words
+	Needs   []Need   // verbs, limits and fields of the suite; without one of them the law is not claimed
+	Faults  []string // names from package faults, at least one; the law must fail with each fault
 
 	Again     bool // a settled event may be redelivered, so the history is not checked
 	Engine    bool // the verdict depends on the engine alone, on any backend that passes the laws of the contract

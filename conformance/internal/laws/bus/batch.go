@@ -18,7 +18,7 @@ import (
 var batchLaws = []law.Law{
 	{
 		ID: "B.B01", Name: "batch-results", Promise: "each event of a batch has its own result: a failed one comes again with one more attempt, and the others are done",
-		Saboteurs: []string{"bus-fails-batches"},
+		Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			fails := func(d *eventbus.Delivery) bool { return d.ID == "00004" && d.Attempt < 3 }
@@ -35,7 +35,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B02", Name: "batch-poison", Promise: "an event that makes every call panic goes to the dead-letter topic alone",
-		Engine: true, Saboteurs: []string{"bus-buries-batches"},
+		Engine: true, Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			poisonous := func(d *eventbus.Delivery) bool { return d.ID == "00002" }
@@ -55,7 +55,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B03", Name: "batch-order", Promise: "a batch has at most one event of each key, and events of a key are handled in order, retries included",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var twice atomic.Bool
@@ -81,7 +81,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B04", Name: "batch-wait", Promise: "a batch that is not full is handled when MaxWait has passed",
-		Engine: true, Saboteurs: []string{"bus-waits-for-batches"},
+		Engine: true, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			wait := e.Lease / 20
@@ -94,7 +94,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B05", Name: "batch-drain", Promise: "a drain does not wait for a batch to fill: it handles the events that have joined one",
-		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-drops-batches"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-drops-batches"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.BatchMember("g", eventbus.SubscribeOptions{}, eventbus.Batch{MaxWait: time.Hour}, results(nil))
@@ -113,7 +113,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B06", Name: "batch-bounds", Promise: "a batch has at most MaxSize events and MaxBytes of payload, and at most Concurrency calls run at once",
-		Engine: true, Saboteurs: []string{"bus-overfills-batches", "bus-unbounded"},
+		Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			bounds := eventbus.Batch{MaxSize: 3, MaxBytes: 40, MaxWait: e.Lease / 20}
@@ -146,7 +146,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B07", Name: "batch-timeout", Promise: "when Timeout has passed, the context of a call ends with a TimeoutError, and its failed events come again",
-		Engine: true, Saboteurs: []string{"bus-without-timeouts", "bus-hides-batch-contexts"},
+		Engine: true, Faults: []string{"bus-ignores-timeouts", "bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			o := eventbus.SubscribeOptions{Timeout: e.Lease / 8}
@@ -170,7 +170,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B08", Name: "batch-deadline", Promise: "when the time of a drain is up, the contexts of calls end with cause ErrShutdown, and failed events come again",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-hides-batch-contexts"}, Uncounted: true,
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-contexts"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			running, release := make(chan int, 100), make(chan struct{})
@@ -200,7 +200,7 @@ var batchLaws = []law.Law{
 	},
 	{
 		ID: "B.B09", Name: "batch-on-receive", Promise: "with AckOnReceive each event of a batch is settled before the call: a failed one does not come again, and is told as a discard",
-		Saboteurs: []string{"bus-acks-on-success"},
+		Faults: []string{"bus-acks-on-success"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			fails := func(d *eventbus.Delivery) bool { return d.ID == "00003" || d.ID == "00007" }

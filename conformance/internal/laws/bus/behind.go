@@ -17,24 +17,24 @@ import (
 var behindLaws = []law.Law{
 	{
 		ID: "B.O12", Name: "many-behind", Promise: "an event fails twice, 500 of its key are behind it: all are handled in order, seconds after it succeeds, and other keys do not wait",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order", "bus-orders-all"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) { queueBehind(e, 500, eventbus.SubscribeOptions{Concurrency: 8}, nil) }),
 	},
 	{
 		ID: "B.O13", Name: "many-behind-few-places", Promise: "an event fails twice, 500 of its key are behind it, and the member holds 32: all are handled in order, and other keys do not wait",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order", "bus-orders-all"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			queueBehind(e, 500, eventbus.SubscribeOptions{Concurrency: 8, MaxInFlight: 32}, nil)
 		}),
 	},
 	{
 		ID: "B.O14", Name: "thousands-behind", Promise: "an event fails twice, 5,000 of its key are behind it: all are handled in order, seconds after it succeeds, and other keys do not wait",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order", "bus-orders-all"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) { queueBehind(e, 5000, eventbus.SubscribeOptions{Concurrency: 8}, nil) }),
 	},
 	{
 		ID: "B.O15", Name: "many-behind-paused", Promise: "pauses of the member after each attempt of an event change nothing for 2,000 events of its key behind it",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			queueBehind(e, 2000, eventbus.SubscribeOptions{Concurrency: 8}, func(s *eventbus.Subscription) {
 				s.Pause()
@@ -45,7 +45,7 @@ var behindLaws = []law.Law{
 	},
 	{
 		ID: "B.O16", Name: "many-behind-cut", Promise: "connections that break after each attempt of an event change nothing for 2,000 events of its key behind it",
-		Needs: []law.Need{law.NeedExtender, law.NeedCut}, Saboteurs: []string{"bus-ignores-order"}, Again: true,
+		Needs: []law.Need{law.NeedExtender, law.NeedCut}, Faults: []string{"bus-ignores-order"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			queueBehind(e, 2000, eventbus.SubscribeOptions{Concurrency: 8, MaxInFlight: 64}, func(*eventbus.Subscription) {
 				for range 5 {

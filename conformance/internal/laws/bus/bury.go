@@ -17,16 +17,16 @@ import (
 var buryLaws = []law.Law{
 	{
 		ID: "B.Q24", Name: "bury", Promise: "an event that fails again and again, or whose handler hangs, and that an operator buries is a dead letter and does not run again; its key goes on, and a redrive brings it back",
-		Needs:     []law.Need{law.NeedDelayer, law.NeedExtender, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
-		Saboteurs: []string{"settles-nothing", "bus-redrives-to-all"}, Again: true, Test: buslaw.On(bury),
+		Needs:  []law.Need{law.NeedDelayer, law.NeedExtender, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
+		Faults: []string{"settle-ignored", "letters-lost"}, Again: true, Test: buslaw.On(bury),
 	}, {
 		ID: "B.Q25", Name: "bury-settled", Promise: "an event that its group has settled, or not received yet, cannot be buried: no dead letter of it stays",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
-		Saboteurs: []string{"removes-nothing", "settles-ahead"}, Test: buslaw.On(burySettled),
+		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
+		Faults: []string{"remove-ignored", "settle-ahead"}, Test: buslaw.On(burySettled),
 	}, {
 		ID: "B.Q26", Name: "bury-frees-key", Promise: "the key of an event that an operator buries goes on soon, however long the event would have waited for its retry",
-		Needs:     []law.Need{law.NeedDelayer, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
-		Saboteurs: []string{"knows-nothing-settled"}, Test: buslaw.On(buryFreesKey),
+		Needs:  []law.Need{law.NeedDelayer, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
+		Faults: []string{"settle-ahead"}, Test: buslaw.On(buryFreesKey),
 	},
 }
 

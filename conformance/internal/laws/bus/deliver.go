@@ -18,7 +18,7 @@ import (
 var deliverLaws = []law.Law{
 	{
 		ID: "B.D01", Name: "at-least-once", Promise: "what is published is handled to the end, through failures, panics and retries",
-		Saboteurs: []string{"bus-gives-up-early"},
+		Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
@@ -36,7 +36,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D02", Name: "groups-independent", Promise: "what one group does with an event changes nothing for another",
-		Saboteurs: []string{"bus-shares-groups"},
+		Faults: []string{"group-shared"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("a", eventbus.SubscribeOptions{Group: "a", Retry: eventbus.Retry{MaxAttempts: 2}}, failing(func(*eventbus.Delivery) bool { return true }))
@@ -54,7 +54,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D03", Name: "competing-once", Promise: "members of a group share its events, each comes to one of them once",
-		Saboteurs: []string{"bus-runs-twice"},
+		Faults: []string{"bus-runs-twice"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			for range 8 {
@@ -68,7 +68,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D04", Name: "retry-stays-in-group", Promise: "a retry comes to the group that failed, and to no other",
-		Saboteurs: []string{"bus-republishes-retries"},
+		Faults: []string{"delay-publishes"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("a", eventbus.SubscribeOptions{Group: "a"}, failing(func(d *eventbus.Delivery) bool { return d.Attempt < 4 }))
@@ -84,7 +84,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D05", Name: "start-earliest", Promise: "a new group gets the events that the topic keeps",
-		Saboteurs: []string{"bus-starts-late"},
+		Faults: []string{"bus-inverts-starts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.PublishEvents(buslaw.Events(30)...)
@@ -96,7 +96,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D06", Name: "start-latest", Promise: "with StartLatest a new group gets what is published after Subscribe has returned, and nothing from before",
-		Saboteurs: []string{"bus-starts-early"},
+		Faults: []string{"bus-inverts-starts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.PublishEvents(buslaw.Events(30)...)
@@ -111,7 +111,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D07", Name: "position-kept", Promise: "a group goes on where it was when all its members are new",
-		Saboteurs: []string{"bus-renames-groups"},
+		Faults: []string{"group-per-member"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			for round := range 4 {
@@ -129,7 +129,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D08", Name: "attempt-sequence", Promise: "attempts are numbered 1, 2, 3 through errors, panics, ended goroutines and timeouts",
-		Saboteurs: []string{"bus-miscounts"},
+		Faults: []string{"receive-miscounts", "bus-mixes-deliveries"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4, Timeout: e.Lease / 2}, misbehave)
@@ -145,7 +145,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D10", Name: "no-redelivery-after-ack", Promise: "what was handled never comes back",
-		Saboteurs: []string{"ignores-acks"},
+		Faults: []string{"ack-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 8}, buslaw.Succeed)
@@ -157,7 +157,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D12", Name: "stable-identity", Promise: "every delivery of an event has the same ID, time, position, headers and bytes, whatever a handler made of the one before",
-		Saboteurs: []string{"bus-shares-deliveries"},
+		Faults: []string{"bus-mixes-deliveries"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var mu sync.Mutex
@@ -190,7 +190,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D14", Name: "big-among-small", Promise: "an event larger than the whole byte budget passes, among small ones",
-		Saboteurs: []string{"bus-drops-large"},
+		Faults: []string{"bus-loses-one-in-ten"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{MaxBytes: 64 << 10, Concurrency: 2}, buslaw.Succeed)
@@ -203,7 +203,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D15", Name: "slow-group-isolated", Promise: "a slow group delays no other",
-		Saboteurs: []string{"bus-serves-one-at-a-time"},
+		Faults: []string{"bus-polls"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			slow := make(chan struct{})
@@ -226,7 +226,7 @@ var deliverLaws = []law.Law{
 	},
 	{
 		ID: "B.D17", Name: "wake-latency", Promise: "an event published to an idle subscription is handled at once",
-		Saboteurs: []string{"bus-polls"},
+		Faults: []string{"bus-polls"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)

@@ -20,7 +20,7 @@ import (
 var eachLaws = []law.Law{
 	{
 		ID: "B.G01", Name: "each-instance", Promise: "with EachInstance every member gets every event published after Subscribe, in the order of keys",
-		Saboteurs: []string{"bus-shares-each"}, Again: true,
+		Faults: []string{"bus-shares-each"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			const n = 60
 			one, two := each(e)
@@ -39,7 +39,7 @@ var eachLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.G02", Name: "each-discards", Promise: "with EachInstance an event that fails for good is retried, then discarded and told, and is no dead letter",
-		Saboteurs: []string{"bus-buries-each"},
+		Faults: []string{"bus-joins-dead-letters"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.Member("one", eventbus.SubscribeOptions{Group: eventbus.EachInstance, Retry: eventbus.Retry{MaxAttempts: 2, Initial: e.Lease / 10, Jitter: -1}},
@@ -53,7 +53,7 @@ var eachLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.G03", Name: "each-start", Promise: "with EachInstance a member gets nothing from before Subscribe, unless it has a Start",
-		Saboteurs: []string{"bus-starts-each-early", "bus-starts-each-late"}, Again: true,
+		Faults: []string{"bus-inverts-starts"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Attach("holds") // so that the topic keeps all
@@ -78,7 +78,7 @@ var eachLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.G04", Name: "each-ends", Promise: "after the drain of a member with EachInstance its group is gone",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-shares-each"},
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-shares-each"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("keeps", eventbus.SubscribeOptions{Group: "keeps"}, buslaw.Succeed)
@@ -90,11 +90,11 @@ var eachLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.G05", Name: "paused-by-operator", Promise: "the members of a group that an operator has paused run nothing; their State says so, with the reason; they are ready, and go on after the pause",
-		Needs: []law.Need{law.NeedVerb[backend.Pauser]()}, Saboteurs: []string{"bus-hides-pauses", "bus-never-ready"},
+		Needs: []law.Need{law.NeedVerb[backend.Pauser]()}, Faults: []string{"bus-never-ready"},
 		Test: buslaw.On(pausedByOperator),
 	}, {
 		ID: "B.G06", Name: "options-topics", Promise: "a bus whose Options.Topics has Keep for a topic keeps its settled events for groups that come later",
-		Needs: []law.Need{law.NeedKeep}, Saboteurs: []string{"bus-forgets-topics"},
+		Needs: []law.Need{law.NeedKeep}, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{Topics: map[string]eventbus.TopicOptions{law.Topic: {Keep: time.Hour}}}, nil)
 			e.Member("first", eventbus.SubscribeOptions{Group: "first"}, buslaw.Succeed)
@@ -112,8 +112,8 @@ var eachLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.G07", Name: "request", Promise: "a request gets the reply to it, and no other, while several processes send requests and share the topic for replies",
-		Saboteurs: []string{"bus-mixes-replies"},
-		Test:      buslaw.On(requests),
+		Faults: []string{"bus-mixes-deliveries"},
+		Test:   buslaw.On(requests),
 	},
 }
 

@@ -16,19 +16,19 @@ import (
 var elasticLaws = []law.Law{
 	{
 		ID: "B.E01", Name: "scale-now", Promise: "more handlers run at once after SetConcurrency; with fewer, running ones are not cut, and no more than the new number run then",
-		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-fixes-concurrency"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(scaleNow),
 	}, {
 		ID: "B.E02", Name: "scale-limits", Promise: "SetConcurrency and ScaleUp refuse more handlers than MaxConcurrency, ScaleDown fewer than Concurrency, and ScaleDown ends no busy handler",
-		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-fixes-concurrency", "bus-scales-beyond"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-ignores-limits", "bus-exceeds-limits"},
 		Test: buslaw.On(scaleLimits),
 	}, {
 		ID: "B.E03", Name: "handler-per-worker", Promise: "of a PerWorker no two runs of one handler overlap; a handler that SetConcurrency adds, or that takes the place of a stuck one, is a fresh one",
-		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-fixes-concurrency", "bus-without-timeouts"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-ignores-limits", "bus-ignores-timeouts"},
 		Test: buslaw.On(perWorker),
 	}, {
 		ID: "B.E04", Name: "scale-in-a-burst", Promise: "events in a burst, while the number of handlers falls to the least and rises again, are all handled, once and in the order of keys",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-fixes-concurrency", "bus-ignores-order", "bus-runs-twice"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-limits", "bus-ignores-order", "bus-runs-twice"},
 		Test: buslaw.On(scaleInABurst),
 	},
 }

@@ -12,7 +12,7 @@ import (
 var failedKeyLaws = []law.Law{
 	{
 		ID: "B.N09", Name: "partition-fail-all", Promise: "with FailAll the next owners of a partition know the failed keys of an owner that died, until one of them releases a key",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-forgets-failed-keys"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"partition-forgets-failed-keys"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 2)
 			e.DeadLetters()

@@ -18,7 +18,7 @@ import (
 var faultLaws = []law.Law{
 	{
 		ID: "B.P03", Name: "lost-reply-with-id", Promise: "with Options.Dedup a Publish whose answer is lost is repeated, and succeeds with one copy",
-		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Saboteurs: []string{"bus-without-dedup"},
+		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{Dedup: true}, nil)
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -32,7 +32,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.L06", Name: "lost-read-reply", Promise: "events of a read whose answer is lost are handled all the same, each once",
-		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Saboteurs: []string{"bus-gives-up-on-brokers"},
+		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Faults: []string{"member-gives-up"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{Dedup: true}, nil) // if the answer to a Publish gets lost too, the bus repeats the Publish, and Dedup prevents a duplicate
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
@@ -47,12 +47,12 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.L03", Name: "frozen-member", Promise: "events of a bus that is held up go to another one; when it goes on, every event is settled, once",
-		Needs: []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedExtender}, Saboteurs: []string{"long-leases"}, Again: true,
+		Needs: []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedExtender}, Faults: []string{"lease-long"}, Again: true,
 		Test: buslaw.On(frozenBus),
 	},
 	{
 		ID: "B.D13", Name: "deleted-while-pending", Promise: "an event that the broker has lost is not handled but told as a discard, and the others go on",
-		Needs: []law.Need{law.NeedLose, law.NeedDelayer}, Saboteurs: []string{"bus-drops-unreadable"},
+		Needs: []law.Need{law.NeedLose, law.NeedDelayer}, Faults: []string{"receive-skips-gone"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -80,7 +80,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.D16", Name: "idle-quiet", Promise: "an idle subscription, with a lease of at least four seconds, sends its broker fewer than five requests a second",
-		Needs: []law.Need{law.NeedCommands}, Saboteurs: []string{"reads-restlessly"},
+		Needs: []law.Need{law.NeedCommands}, Faults: []string{"receive-polls"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Lease: max(e.Lease, 4*time.Second)}, buslaw.Succeed) // with a shorter one NATS is asked more often
@@ -101,7 +101,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.S09", Name: "start-while-down", Promise: "Subscribe fails within its context while the broker is down, and works on the same bus when it is up",
-		Needs: []law.Need{law.NeedDown}, Saboteurs: []string{"attaches-later"},
+		Needs: []law.Need{law.NeedDown}, Faults: []string{"attach-later"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			up := e.Down(e.Backend)
@@ -124,7 +124,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.S11", Name: "health-truth", Promise: "Ready says within seconds that the broker does not answer, and soon after it answers that all is well",
-		Needs: []law.Need{law.NeedDown}, Saboteurs: []string{"bus-always-ready", "bus-never-ready"},
+		Needs: []law.Need{law.NeedDown}, Faults: []string{"bus-never-ready"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			// A connection that lost an answer gets no more answers. The bus detects this
 			// when a call fails. Then it may repeat a Publish, because Dedup is set.
@@ -153,7 +153,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.F01", Name: "kill-loop", Promise: "a broker that crashes again and again under load loses nothing that was published",
-		Needs: []law.Need{law.NeedKill}, Saboteurs: []string{"bus-loses-one-in-ten", "bus-gives-up-on-brokers"}, Again: true,
+		Needs: []law.Need{law.NeedKill}, Faults: []string{"bus-loses-one-in-ten", "member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			underLoad(e, func() {
 				for range 3 {
@@ -165,7 +165,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.F02", Name: "freeze", Promise: "a broker that does not answer for a while under load loses nothing that was published",
-		Needs: []law.Need{law.NeedFreeze}, Saboteurs: []string{"bus-loses-one-in-ten"}, Again: true,
+		Needs: []law.Need{law.NeedFreeze}, Faults: []string{"bus-loses-one-in-ten"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			underLoad(e, func() {
 				thaw := e.Freeze(e.Backend)
@@ -176,7 +176,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.F03", Name: "reset-storm", Promise: "connections that break five times a second under load lose nothing that was published",
-		Needs: []law.Need{law.NeedCut}, Saboteurs: []string{"bus-loses-one-in-ten", "bus-gives-up-on-brokers"}, Again: true,
+		Needs: []law.Need{law.NeedCut}, Faults: []string{"bus-loses-one-in-ten", "member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			underLoad(e, func() {
 				for range 15 {
@@ -188,7 +188,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.F04", Name: "half-open", Promise: "a broker whose answers get lost for a while under load loses nothing that was published",
-		Needs: []law.Need{law.NeedSwallow}, Saboteurs: []string{"bus-loses-one-in-ten"}, Again: true,
+		Needs: []law.Need{law.NeedSwallow}, Faults: []string{"bus-loses-one-in-ten"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			underLoad(e, func() {
 				end := e.Swallow(e.Backend)
@@ -199,7 +199,7 @@ var faultLaws = []law.Law{
 	},
 	{
 		ID: "B.F10", Name: "topic-deleted", Promise: "a subscription whose topic is deleted is attached anew, and says so",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-ends-when-gone"}, Again: true,
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)

@@ -13,8 +13,8 @@ import (
 )
 
 // The laws of the bus put the backends in this file between the bus and the backend under
-// test. These backends have faults of real brokers, which the bus must tolerate. So they
-// are no saboteurs.
+// test. These backends have faults of real brokers, which the bus must tolerate. They
+// are not the faults of package faults, with which a law must fail.
 
 // unsettling is a backend whose Extend fails while broken is true. If acks is true, its Ack
 // fails too.

@@ -14,7 +14,7 @@ import (
 var handOverLaws = []law.Law{
 	{
 		ID: "B.A11", Name: "manual-hand-over", Promise: "a program that settles events itself learns that a drain has begun, and hands over the events that it holds: the drain ends at once, and another member has them soon",
-		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Saboteurs: []string{"bus-keeps-on-drain"}, Uncounted: true,
+		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Faults: []string{"delay-ignored"}, Uncounted: true,
 		Test: buslaw.On(handsOver),
 	},
 }

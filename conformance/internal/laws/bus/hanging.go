@@ -19,7 +19,7 @@ import (
 var hangingLaws = []law.Law{
 	{
 		ID: "B.S17", Name: "drain-bounded", Promise: "a Shutdown returns within two seconds after the end of its context, whichever call of a backend or limiter ignores its own context",
-		Engine: true, Saboteurs: []string{"bus-drains-for-ever"}, Again: true,
+		Engine: true, Faults: []string{"bus-ignores-contexts"}, Again: true,
 		Test: buslaw.On(drainBounded),
 	},
 }

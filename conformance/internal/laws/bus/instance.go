@@ -16,7 +16,7 @@ import (
 var instanceLaws = []law.Law{
 	{
 		ID: "B.L13", Name: "restart-waits-for-no-lease", Promise: "after a process that had prefetched a thousand events died, a restart with the same Instance handles all of them at once and in order",
-		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Saboteurs: []string{"bus-has-no-name", "replaces-none"}, Uncounted: true,
+		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Faults: []string{"bus-ignores-options", "instance-ignored"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			death := make(chan struct{})
 			e.Open(named0, func(b backend.Backend) backend.Backend { return &mortal{Backend: b, death: death} })
@@ -50,7 +50,7 @@ var instanceLaws = []law.Law{
 	},
 	{
 		ID: "B.L14", Name: "replaced-ends-for-good", Promise: "a subscription that a later incarnation of its Instance has replaced ends for good with ErrReplaced, its handlers are cancelled, and it settles nothing that the later incarnation holds",
-		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Saboteurs: []string{"bus-has-no-name", "bus-replaces-in-turn", "bus-hides-contexts"}, Uncounted: true,
+		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Faults: []string{"bus-ignores-options", "instance-ignored", "bus-ignores-contexts"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(named0, nil)
 			o := eventbus.SubscribeOptions{Concurrency: 4, Lease: 20 * e.Lease}
@@ -87,7 +87,7 @@ var instanceLaws = []law.Law{
 	},
 	{
 		ID: "B.L15", Name: "two-members-of-an-instance", Promise: "two subscriptions of one bus with an Instance share a group, and a restart replaces both",
-		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Saboteurs: []string{"bus-has-no-name", "bus-renames-itself"}, Uncounted: true,
+		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Faults: []string{"bus-ignores-options"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(named0, nil)
 			o := eventbus.SubscribeOptions{Lease: 20 * e.Lease}

@@ -26,7 +26,7 @@ type (
 var leaseLaws = []law.Law{
 	{
 		ID: "B.L01", Name: "long-handler", Promise: "a handler may run for many leases: its event comes to nobody else",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"ignores-extends"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"extend-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			long := func(context.Context, *eventbus.Delivery) error {
@@ -44,7 +44,7 @@ var leaseLaws = []law.Law{
 	},
 	{
 		ID: "B.L02", Name: "prefetch-ages", Promise: "what waits for a busy handler comes to nobody else unnoticed: it keeps its lease, or goes back at no attempt's cost",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"ignores-refunds"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"delay-inverts-refunds"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var slow atomic.Bool
@@ -70,7 +70,7 @@ var leaseLaws = []law.Law{
 	},
 	{
 		ID: "B.L11", Name: "fair-share", Promise: "ten events, two members of one handler each, in two processes if there can be, runs of just under half a lease: ten runs, shared by both",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-reads-ahead", "bus-takes-all"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"member-reads-ahead"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			two := e.Bus
@@ -97,7 +97,7 @@ var leaseLaws = []law.Law{
 	},
 	{
 		ID: "B.L08", Name: "lease-lost-cancels", Promise: "a handler whose lease cannot be kept is cancelled with cause ErrLeaseLost when it has passed, and its failure changes nothing for the next holder",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-hides-contexts"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var broken atomic.Bool
 			broken.Store(true)
@@ -131,7 +131,7 @@ var leaseLaws = []law.Law{
 	},
 	{
 		ID: "B.L09", Name: "late-success", Promise: "a handler that succeeds after its lease was lost still settles its event",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-fails-late-success"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-fails-late-success"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var broken atomic.Bool
 			broken.Store(true)
@@ -159,7 +159,7 @@ var leaseLaws = []law.Law{
 	},
 	{
 		ID: "B.T11", Name: "timeout", Promise: "a handler that runs longer than Timeout is cancelled then, with a *TimeoutError that is DeadlineExceeded, and has failed",
-		Saboteurs: []string{"bus-hides-contexts"},
+		Faults: []string{"bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Timeout: e.Lease / 2}, func(ctx context.Context, d *eventbus.Delivery) error {

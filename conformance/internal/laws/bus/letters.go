@@ -18,18 +18,18 @@ import (
 var letterLaws = []law.Law{
 	{
 		ID: "B.Q22", Name: "second-letter", Promise: "an event that fails for good again after its dead letter was removed has a dead letter again, however soon that is",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
-		Saboteurs: []string{"bus-buries-once"}, Again: true,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
+		Faults: []string{"letters-lost"}, Again: true,
 		Test: buslaw.On(secondLetter),
 	},
 	{
 		ID: "B.Q23", Name: "final-verdict", Promise: "while a dead letter cannot be stored its event does not run again, later events of its key are handled, and Ready names the topic; then it is stored once",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-tries-again", "bus-always-ready"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-retries-late", "bus-never-ready"},
 		Test: buslaw.On(finalVerdict),
 	},
 	{
 		ID: "B.A12", Name: "ack-on-receive-dead-letter", Promise: "with AckOnReceive and DeadLetterOnReceive an event whose run fails does not come again, and is in the dead-letter topic once, with the reason",
-		Saboteurs: []string{"bus-forgets-received"},
+		Faults: []string{"bus-ignores-failure-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()

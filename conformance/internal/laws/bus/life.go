@@ -20,7 +20,7 @@ import (
 var lifeLaws = []law.Law{
 	{
 		ID: "B.S01", Name: "drain-clean", Promise: "a drain lets handlers finish, settles, and gives back what has not started: another member has it within a second",
-		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-keeps-on-drain"},
+		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"delay-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s, stop := busyMember(e)
@@ -43,7 +43,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S02", Name: "drain-deadline", Promise: "a Shutdown whose context ends cancels handlers with cause ErrShutdown, returns within a second, and says what it left behind",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-hides-contexts", "bus-reports-nothing"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			release := make(chan struct{})
@@ -79,7 +79,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S03", Name: "drain-no-attempt", Promise: "what a drain gives back unstarted has not spent an attempt",
-		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Saboteurs: []string{"ignores-refunds"},
+		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Faults: []string{"delay-inverts-refunds"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s, stop := busyMember(e)
@@ -99,7 +99,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S04", Name: "close-idempotent", Promise: "Shutdown may be called often and at once; after it the bus is closed",
-		Engine: true, Saboteurs: []string{"bus-never-closes"},
+		Engine: true, Faults: []string{"bus-never-closes"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -120,7 +120,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S05", Name: "come-and-go", Promise: "members that come and go many times lose nothing and leave nothing behind",
-		Saboteurs: []string{"bus-loses-one-in-ten"},
+		Faults: []string{"bus-loses-one-in-ten"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			for i := range 30 {
@@ -138,7 +138,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S06", Name: "cancel-fast", Promise: "an idle subscription drains within a second",
-		Saboteurs: []string{"deaf-to-cancel"},
+		Faults: []string{"receive-deaf", "member-reads-on"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -152,7 +152,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S07", Name: "panic", Promise: "a handler that panics has failed, with value and stack; the process and the others go on",
-		Engine: true, Saboteurs: []string{"bus-swallows-panics"},
+		Engine: true, Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()
@@ -173,7 +173,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S08", Name: "goexit", Promise: "a handler that ends its goroutine has failed, and its place is used again",
-		Engine: true, Saboteurs: []string{"bus-swallows-goexit"},
+		Engine: true, Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, exitOnce)
@@ -186,7 +186,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S12", Name: "publish-while-draining", Promise: "a handler can publish until the last handler has returned",
-		Engine: true, Saboteurs: []string{"bus-closes-publishing-first"},
+		Engine: true, Faults: []string{"bus-closes-publishing-first"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var late error
@@ -205,7 +205,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S13", Name: "pause", Promise: "a paused subscription takes nothing new until it is resumed, and is ready all the same",
-		Saboteurs: []string{"bus-reads-on"},
+		Faults: []string{"member-reads-on"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -228,7 +228,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S16", Name: "ready-while-draining", Promise: "a bus of which one subscription drains is ready for the others",
-		Saboteurs: []string{"bus-never-ready"},
+		Faults: []string{"bus-never-ready"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			release := make(chan struct{})
@@ -255,7 +255,7 @@ var lifeLaws = []law.Law{
 	},
 	{
 		ID: "B.S14", Name: "gone", Promise: "a subscription whose group is deleted is attached anew, and says so",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-ends-when-gone"}, Again: true,
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)

@@ -23,7 +23,7 @@ import (
 var limitLaws = []law.Law{
 	{
 		ID: "B.R01", Name: "rate", Promise: "subscriptions that share a limiter of rate together handle no more events than its rate and its burst allow, and all in the end",
-		Engine: true, Saboteurs: []string{"bus-ignores-limiters"},
+		Engine: true, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			const perSecond, burst, groups = 100, 5, 2
@@ -41,7 +41,7 @@ var limitLaws = []law.Law{
 	},
 	{
 		ID: "B.R02", Name: "shared-places", Promise: "subscriptions that share a limiter never hold more events together than it has places, and each goes on",
-		Engine: true, Saboteurs: []string{"bus-ignores-limiters"},
+		Engine: true, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			l, most := limiter.MaxInFlight(5), newGauge(nil)
@@ -60,37 +60,37 @@ var limitLaws = []law.Law{
 	},
 	{
 		ID: "B.R03", Name: "breaker", Promise: "a breaker that opens stops the reads, the subscription says why and is ready, and after the pause all events are handled",
-		Engine: true, Saboteurs: []string{"bus-ignores-limiters", "bus-gives-up-early"},
+		Engine: true, Faults: []string{"bus-ignores-limits", "bus-forgives-failures"},
 		Test: buslaw.On(breaks),
 	},
 	{
 		ID: "B.R04", Name: "breaker-trials", Promise: "after its pause a breaker lets only the trials through, and opens again if one fails",
-		Engine: true, Saboteurs: []string{"bus-overruns-limiters"},
+		Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(triesAgain),
 	},
 	{
 		ID: "B.R05", Name: "adaptive", Promise: "an adaptive limiter holds no more events than its places, gains places while runs succeed and loses them while runs fail",
-		Engine: true, Saboteurs: []string{"bus-ignores-limiters", "bus-hides-failed-runs"},
+		Engine: true, Faults: []string{"bus-ignores-limits", "bus-exceeds-limits"},
 		Test: buslaw.On(adapts),
 	},
 	{
 		ID: "B.R06", Name: "drop-newest", Promise: "with DropNewest a Publish that finds no room returns ErrDropped, the observer is told, and its event is never stored",
-		Engine: true, Saboteurs: []string{"bus-never-rejects", "bus-hides-drops"},
+		Engine: true, Faults: []string{"bus-ignores-options", "bus-blurs-results"},
 		Test: buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropNewest, true) }),
 	},
 	{
 		ID: "B.R07", Name: "drop-oldest", Promise: "with DropOldest the calls that have waited longest return ErrDropped, the observer is told, and their events are never stored; the newest is",
-		Engine: true, Saboteurs: []string{"bus-drops-the-newest", "bus-hides-drops"},
+		Engine: true, Faults: []string{"bus-ignores-options", "bus-blurs-results"},
 		Test: buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropOldest, false) }),
 	},
 	{
 		ID: "B.R08", Name: "redelivered", Promise: "no more than MaxRedelivered handlers run redelivered events, fresh events are handled meanwhile, and no attempt is spent",
-		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-forgets-max-redelivered"},
+		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(leavesHandlers),
 	},
 	{
 		ID: "B.R09", Name: "max-bytes", Promise: "MaxBytes, and a limiter of bytes that subscriptions share, are exceeded by one event at most when sizes change, and all events are handled",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-limiters", "bus-forgets-max-bytes"}, Test: buslaw.On(holdsBytes),
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-limits"}, Test: buslaw.On(holdsBytes),
 	},
 }
 

@@ -16,7 +16,7 @@ import (
 var lostLaws = []law.Law{
 	{
 		ID: "B.F11", Name: "topic-made-anew", Promise: "a subscription whose topic is deleted and made anew while it is paused misses no event of the new topic",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"positions-begin-anew"}, Again: true,
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"position-restarts"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -33,7 +33,7 @@ var lostLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.F12", Name: "lost-in-hand", Promise: "after its group is deleted, a member gets again the events that it had in hand: one that waits for its retry, and one whose run fails later",
-		Needs: []law.Need{law.NeedVerb[backend.Admin](), law.NeedRest}, Saboteurs: []string{"bus-attaches-at-the-end"}, Again: true,
+		Needs: []law.Need{law.NeedVerb[backend.Admin](), law.NeedRest}, Faults: []string{"start-latest"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Attach("keeps") // so that the topic keeps the events
 			e.Start()
@@ -68,7 +68,7 @@ var lostLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.F13", Name: "reset-then-lost", Promise: "a group that is deleted while it is handled again from the start goes on from there",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-attaches-at-the-end"}, Again: true,
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"start-latest"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			const n = 20
 			e.Attach("keeps")

@@ -20,12 +20,12 @@ import (
 var middlewareLaws = []law.Law{
 	{
 		ID: "B.W01", Name: "dedupe-after-success", Promise: "Dedupe marks an event only after its handler has succeeded: a failed event runs again, and a second event with its ID is discarded and told",
-		Engine: true, Saboteurs: []string{"bus-hides-failures", "bus-skips-middleware"},
+		Engine: true, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(dedupeAfterSuccess),
 	},
 	{
 		ID: "B.W02", Name: "envelope-round-trip", Promise: "an event that is compressed, encrypted, checked in and signed reaches its handler as it was published, and the broker never has its payload",
-		Engine: true, Saboteurs: []string{"bus-skips-middleware", "bus-skips-publish-middleware"},
+		Engine: true, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			b := openSealed(e)
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
@@ -38,7 +38,7 @@ var middlewareLaws = []law.Law{
 	},
 	{
 		ID: "B.W03", Name: "envelope-dead-letter", Promise: "a sealed event stays sealed as a dead letter, and a handler of the dead-letter topic sees it as it was published",
-		Engine: true, Saboteurs: []string{"bus-strips-dead-letters"},
+		Engine: true, Faults: []string{"letters-lost"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			b := openSealed(e)
 			e.DeadLetters()

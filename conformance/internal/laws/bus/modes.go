@@ -18,7 +18,7 @@ import (
 var modeLaws = []law.Law{
 	{
 		ID: "B.A01", Name: "ack-on-success", Promise: "an event is settled only when its handler has succeeded",
-		Saboteurs: []string{"bus-acks-on-receive"},
+		Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, failing(func(d *eventbus.Delivery) bool { return d.Attempt < 3 }))
@@ -30,7 +30,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A02", Name: "ack-on-receive", Promise: "with AckOnReceive an event is settled before its handler runs: a failure does not bring it back, and is told as a discard",
-		Saboteurs: []string{"bus-acks-on-success"},
+		Faults: []string{"bus-acks-on-success"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.Member("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive, Concurrency: 4}, failing(func(d *eventbus.Delivery) bool { return d.ID == "00003" || d.ID == "00007" }))
@@ -46,7 +46,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A03", Name: "ack-on-receive-unconfirmed", Promise: "with AckOnReceive a handler does not run unless the acknowledgement is confirmed within the lease; that is told as a discard",
-		Saboteurs: []string{"bus-acks-on-success"},
+		Faults: []string{"bus-acks-on-success"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var broken atomic.Bool
 			broken.Store(true)
@@ -64,12 +64,12 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A09", Name: "ack-on-receive-frozen", Promise: "with AckOnReceive an event runs at most once, even if a member was frozen for longer than its lease while a read was answered, and even if its clock stood still",
-		Needs: []law.Need{law.NeedFence}, Saboteurs: []string{"unfenced-acks"},
+		Needs: []law.Need{law.NeedFence}, Faults: []string{"unfenced"},
 		Test: buslaw.On(frozenOnReceive),
 	},
 	{
 		ID: "B.A04", Name: "manual", Promise: "with SubscribeManual an event is held until the program settles it; Ack returns when it is settled, Nack brings it back, a second settlement is ErrSettled",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-settles-manual"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-settles-manual"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			held := manual(e, eventbus.SubscribeOptions{})
@@ -92,7 +92,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A05", Name: "manual-timeout", Promise: "a held event whose Timeout passes has failed: its context ends, it comes again, and settling it is ErrLeaseLost",
-		Saboteurs: []string{"bus-without-timeouts"},
+		Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			held := manual(e, eventbus.SubscribeOptions{Timeout: e.Lease / 2})
@@ -116,7 +116,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A06", Name: "manual-order", Promise: "later events of a key wait until the program has settled the one before",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			held := manual(e, eventbus.SubscribeOptions{Concurrency: 4})
@@ -137,7 +137,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A07", Name: "manual-places", Promise: "what the program holds counts against MaxInFlight",
-		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-unbounded"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			held := manual(e, eventbus.SubscribeOptions{MaxInFlight: 3})
@@ -163,7 +163,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A10", Name: "manual-any-middleware", Promise: "a program can settle an event of SubscribeManual whatever context a middleware gives the handler",
-		Engine: true, Saboteurs: []string{"bus-loses-manual"},
+		Engine: true, Faults: []string{"bus-settles-manual"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			replace := func(next eventbus.Handler) eventbus.Handler {
 				return func(_ context.Context, d *eventbus.Delivery) error { return next(e.Context(), d) }
@@ -191,7 +191,7 @@ var modeLaws = []law.Law{
 	},
 	{
 		ID: "B.A08", Name: "bounded", Promise: "handlers running at once never exceed Concurrency, and what is held never exceeds MaxInFlight",
-		Engine: true, Saboteurs: []string{"bus-unbounded"},
+		Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var now, most atomic.Int64

@@ -17,7 +17,7 @@ import (
 var orderLaws = []law.Law{
 	{
 		ID: "B.O01", Name: "key-order", Promise: "events of one key are handled one after another in the order of publishing, whatever the concurrency",
-		Saboteurs: []string{"bus-ignores-order"},
+		Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -31,7 +31,7 @@ var orderLaws = []law.Law{
 	},
 	{
 		ID: "B.O02", Name: "key-order-retry", Promise: "while an event waits for its retry, later ones of its key wait too",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, failing(func(d *eventbus.Delivery) bool {
@@ -45,7 +45,7 @@ var orderLaws = []law.Law{
 	},
 	{
 		ID: "B.O06", Name: "other-keys-move", Promise: "events of other keys do not wait for one that is retried, however many of its key do",
-		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Saboteurs: []string{"bus-orders-all"},
+		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Faults: []string{"bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 2, MaxInFlight: 40}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -68,7 +68,7 @@ var orderLaws = []law.Law{
 	},
 	{
 		ID: "B.O07", Name: "total-order", Promise: "with OrderTotal events are handled one after another in the order of publishing, retries included",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Order: eventbus.OrderTotal}, failing(func(d *eventbus.Delivery) bool {
@@ -91,7 +91,7 @@ var orderLaws = []law.Law{
 	},
 	{
 		ID: "B.O09", Name: "absent-head", Promise: "events of a key go on in one member after another member took the one that had failed",
-		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Saboteurs: []string{"bus-waits-for-ever"},
+		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Faults: []string{"bus-waits-for-heads"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := e.Member("one", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -129,7 +129,7 @@ var orderLaws = []law.Law{
 	},
 	{
 		ID: "B.O11", Name: "full-house", Promise: "what waits behind a retry makes room for it to come back",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-waits-for-ever"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-waits-for-heads"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			o := eventbus.SubscribeOptions{MaxInFlight: 4, Concurrency: 2, Lease: 10 * e.Lease} // a long lease, which does not expire on a busy machine
@@ -144,7 +144,7 @@ var orderLaws = []law.Law{
 	},
 	{
 		ID: "B.O10", Name: "unordered", Promise: "with Unordered nothing waits for an event of its key",
-		Engine: true, Saboteurs: []string{"bus-orders-all"},
+		Engine: true, Faults: []string{"bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var now, most atomic.Int64

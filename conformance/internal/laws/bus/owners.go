@@ -22,7 +22,7 @@ import (
 var ownerLaws = []law.Law{
 	{
 		ID: "B.N10", Name: "partition-total-order", Promise: "with one partition and OrderTotal, events are handled one after another in the whole group, retries included, also after the owner has died",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-owns-alone", "bus-ignores-order"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"partition-owned-by-all", "bus-ignores-order"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 1)
 			for range 2 {
@@ -41,7 +41,7 @@ var ownerLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N11", Name: "partitions-of-each-instance", Promise: "with EachInstance every member gets the events of all partitions, in the order of keys, and owns none",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-shares-each"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"bus-shares-each"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 3)
 			for range 2 {
@@ -60,11 +60,11 @@ var ownerLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N12", Name: "partition-fails-alone", Promise: "while one partition cannot be read, and a key of another one fails, the events of all others are handled; State names the partition, which heals alone",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-fails-together"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"member-fails-with-others"}, Again: true,
 		Test: buslaw.On(partitionFailsAlone),
 	}, {
 		ID: "B.N13", Name: "partition-cut-owner", Promise: "an owner that is cut from the broker ends its runs before another member begins, and begins none until it is back",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-trusts-its-claims"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"partition-owned-by-all"}, Again: true,
 		Test: buslaw.On(cutOwner),
 	},
 }

@@ -14,8 +14,8 @@ import (
 var partitionNumberLaws = []law.Law{
 	{
 		ID: "B.N14", Name: "partition-number-changes", Promise: "a topic gets another number of partitions only when it has no member and no unsettled event; then the order of keys holds, epochs go on growing, and a bus with the old number is refused",
-		Needs:     append([]law.Need{law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Statser]()}, needsOfPartitions...),
-		Saboteurs: []string{"bus-begins-epochs-anew", "bus-forgets-the-unsettled"}, Again: true,
+		Needs:  append([]law.Need{law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Statser]()}, needsOfPartitions...),
+		Faults: []string{"partition-owned-by-all"}, Again: true,
 		Test: buslaw.On(numberChanges),
 	},
 }

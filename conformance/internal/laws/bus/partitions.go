@@ -25,7 +25,7 @@ var needsOfPartitions = []law.Need{law.NeedDelayer, law.NeedExtender, law.NeedVe
 var partitionLaws = []law.Law{
 	{
 		ID: "B.N01", Name: "partition-order", Promise: "the events of a key are handled in order in the whole group, retries included, while three members join one after another",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-forgets-topics"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"bus-ignores-options"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
 			es := buslaw.KeyedEvents(600, 20)
@@ -40,7 +40,7 @@ var partitionLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N02", Name: "partition-order-after-faults", Promise: "the order of a key holds while one member is frozen for two leases, and another one dies with prefetched events",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-leases-partitions-long"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"partition-leases-long"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
 			for range 3 {
@@ -60,7 +60,7 @@ var partitionLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N03", Name: "partition-one-owner", Promise: "no partition has two owners, and no member has more than its share, while members join and leave",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-owns-alone"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"partition-owned-by-all"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
 			for range 4 {
@@ -76,7 +76,7 @@ var partitionLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N04", Name: "partition-no-orphan", Promise: "the partitions of a member that dies have another owner when its lease has passed, and their events are handled",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-keeps-partitions"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"partition-leases-long"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
 			g.join(buslaw.Succeed)
@@ -90,7 +90,7 @@ var partitionLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N05", Name: "partition-number", Promise: "a bus that states another number of partitions than the stored one is refused at its first use, with both numbers",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-forgets-topics"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"bus-ignores-options"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			newPartitioned(e, 4)
 			e.PublishEvents(buslaw.KeyedEvents(1, 1)...)
@@ -110,7 +110,7 @@ var partitionLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N06", Name: "partition-fence", Promise: "Delivery.Epoch of a partition grows with each change of its owner",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-forgets-epochs"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"partition-owned-by-all"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 2)
 			last := map[int]int{}
@@ -133,7 +133,7 @@ var partitionLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N07", Name: "partition-spread", Promise: "events without a key go to all partitions, and events with a key to the partition of its FNV-1a hash",
-		Needs: needsOfPartitions, Engine: true, Saboteurs: []string{"bus-forgets-topics"}, Again: true,
+		Needs: needsOfPartitions, Engine: true, Faults: []string{"bus-ignores-options"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
 			m := g.join(buslaw.Succeed)
@@ -160,7 +160,7 @@ var partitionLaws = []law.Law{
 		}),
 	}, {
 		ID: "B.N08", Name: "partition-once-in-peace", Promise: "in peace every event is handled once, also while partitions move to members that join and back from members that leave",
-		Needs: needsOfPartitions, Saboteurs: []string{"bus-runs-twice"}, Again: true,
+		Needs: needsOfPartitions, Faults: []string{"bus-runs-twice"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
 			es := buslaw.KeyedEvents(500, 20)

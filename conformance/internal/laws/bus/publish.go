@@ -18,7 +18,7 @@ import (
 var publishLaws = []law.Law{
 	{
 		ID: "B.P01", Name: "publish-deliver", Promise: "every event published reaches every group",
-		Saboteurs: []string{"bus-loses-one-in-ten"},
+		Faults: []string{"bus-loses-one-in-ten"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			for _, g := range []string{"g1", "g2", "g3"} {
@@ -31,7 +31,7 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P05", Name: "dedup", Promise: "with Options.Dedup an event published again is stored once, at its first position",
-		Needs: []law.Need{law.NeedOnce}, Saboteurs: []string{"bus-without-dedup"},
+		Needs: []law.Need{law.NeedOnce}, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{Dedup: true}, nil)
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -48,7 +48,7 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P11", Name: "too-large", Promise: "an event that is too large is refused with an error that names the field, before anything is stored",
-		Saboteurs: []string{"bus-cuts-payloads"},
+		Faults: []string{"bus-corrects-events"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -65,7 +65,7 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P12", Name: "producer-order", Promise: "events of one key are stored in the order of publishing, though the backend is unavailable now and then",
-		Saboteurs: []string{"bus-reverses-keys"},
+		Faults: []string{"bus-reverses-events"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &flaky{Backend: b, every: 20} })
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 4}, buslaw.Succeed)
@@ -95,7 +95,7 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P13", Name: "batch-partial", Promise: "a Publish that stores only some events says which, in the order of its arguments",
-		Saboteurs: []string{"bus-blurs-errors"},
+		Faults: []string{"bus-blurs-results"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend {
 				return &refusing{Backend: b, refuse: func(m *backend.Message) error {
@@ -122,7 +122,7 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P14", Name: "publish-cancel", Promise: "a Publish whose context ends while it is stored returns within 100 ms: outcome unknown; one that was not sent is certainly not stored",
-		Saboteurs: []string{"bus-ignores-contexts"},
+		Faults: []string{"bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var took []time.Duration
 			for range 3 {
@@ -133,7 +133,7 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P16", Name: "names", Promise: "names that not every backend can bear are refused with an error that names the field",
-		Saboteurs: []string{"bus-mends-names"},
+		Faults: []string{"bus-corrects-events"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			for _, name := range []string{"", "a b", "a*", "a.>", "a..b", ".a", "a.", "a{b}", "a}b", "a\r\nb", "ä", "a/b", "a:b", strings.Repeat("x", 201)} {
@@ -156,7 +156,7 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P17", Name: "header-roundtrip", Promise: "attributes and headers arrive as they were published; reserved and malformed ones are refused",
-		Saboteurs: []string{"bus-drops-attributes"},
+		Faults: []string{"bus-drops-fields"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -190,7 +190,7 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P18", Name: "payload-roundtrip", Promise: "payloads arrive byte for byte, up to the largest allowed, and may be changed as soon as Publish has returned",
-		Saboteurs: []string{"bus-trims-payloads"},
+		Faults: []string{"bus-drops-fields"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
@@ -207,12 +207,12 @@ var publishLaws = []law.Law{
 	},
 	{
 		ID: "B.P19", Name: "publish-receipts", Promise: "Publish leaves its events unchanged, so one published again is another event; receipts have ID, Time and Position, and positions grow",
-		Saboteurs: []string{"bus-forgets-positions", "bus-writes-into-events"},
-		Test:      buslaw.On(publishReceipts),
+		Faults: []string{"bus-blurs-results"},
+		Test:   buslaw.On(publishReceipts),
 	},
 	{
 		ID: "B.P20", Name: "back-pressure", Promise: "with RejectWhenFull a Publish beyond MaxPending is refused and certainly not stored; without, it waits",
-		Engine: true, Saboteurs: []string{"bus-never-rejects"},
+		Engine: true, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			stalled := &stalling{release: make(chan struct{})}
 			e.Open(eventbus.Options{MaxPending: 2, WhenFull: eventbus.RejectWhenFull}, func(b backend.Backend) backend.Backend { stalled.Backend = b; return stalled })

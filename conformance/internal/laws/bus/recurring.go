@@ -13,27 +13,27 @@ import (
 var recurringLaws = []law.Law{
 	{
 		ID: "B.H20", Name: "recur", Promise: "a recurring entry publishes one event for each time, in each of which its ID and Time tell the time, with any number of processes",
-		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Saboteurs: []string{"bus-never-fires", "bus-fires-per-process"}, Again: true,
+		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(recur),
 	}, {
 		ID: "B.H21", Name: "recur-again", Promise: "Recur with an equal entry changes nothing, and with another one replaces it",
-		Needs: needSchedule, Saboteurs: []string{"bus-restarts-entries", "bus-keeps-entries"}, Again: true,
+		Needs: needSchedule, Faults: []string{"bus-restarts-entries"}, Again: true,
 		Test: buslaw.On(recurAgain),
 	}, {
 		ID: "B.H22", Name: "recur-end", Promise: "an entry that was ended or paused publishes nothing; a resumed one goes on",
-		Needs: needSchedule, Saboteurs: []string{"bus-ends-nothing", "bus-never-pauses"}, Again: true,
+		Needs: needSchedule, Faults: []string{"bus-cancels-in-words"}, Again: true,
 		Test: buslaw.On(recurEnd),
 	}, {
 		ID: "B.H23", Name: "recur-missed", Promise: "of the times that all processes have missed, as many are made up for as Missed says",
-		Needs: needSchedule, Saboteurs: []string{"bus-makes-up-for-all"}, Again: true,
+		Needs: needSchedule, Faults: []string{"bus-restarts-entries"}, Again: true,
 		Test: buslaw.On(recurMissed),
 	}, {
 		ID: "B.H24", Name: "recur-survives", Promise: "an entry goes on when the process ends that has stored it: no time is left out or comes twice",
-		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Saboteurs: []string{"bus-fires-per-process"}, Again: true,
+		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(recurSurvives),
 	}, {
 		ID: "B.H25", Name: "recur-elsewhere", Promise: "a process lists, pauses and ends the entry that another one has stored",
-		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Saboteurs: []string{"bus-never-pauses", "bus-ends-nothing", "bus-fires-per-process"}, Again: true,
+		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-cancels-in-words", "bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(recurElsewhere),
 	},
 }

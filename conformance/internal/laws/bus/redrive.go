@@ -18,24 +18,24 @@ import (
 var redriveLaws = []law.Law{
 	{
 		ID: "B.Q11", Name: "redrive-one-group", Promise: "a redriven event comes to one member of the group that failed, as it was first published and with new attempts, and to no other group; its letter is gone",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
-		Saboteurs: []string{"bus-redrives-to-all", "removes-nothing"}, Again: true,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
+		Faults: []string{"letters-lost", "remove-ignored"}, Again: true,
 		Test: buslaw.On(redriveOneGroup),
 	}, {
 		ID: "B.Q12", Name: "redrive-killed", Promise: "a redrive that ended before it removed the letters can be repeated: no event is stored twice",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedOnce},
-		Saboteurs: []string{"forgets-once"}, Again: true,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedOnce},
+		Faults: []string{"once-ignored"}, Again: true,
 		Test: buslaw.On(redriveKilled),
 	}, {
 		ID: "B.Q13", Name: "redrive-loops", Promise: "an event that fails again after a redrive is a dead letter again, with its ID and the number of redrives; after MaxRedrives it stays one",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
-		Saboteurs: []string{"bus-forgets-redrives"}, Again: true,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
+		Faults: []string{"letters-lost"}, Again: true,
 		Test: buslaw.On(redriveLoops),
 	}, {
 		ID: "B.Q14", Name: "discard-letters", Promise: "Discard removes exactly the letters of its filter",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
-		Saboteurs: []string{"removes-nothing", "removes-below"},
-		Test:      buslaw.On(discardLetters),
+		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
+		Faults: []string{"remove-ignored"},
+		Test:   buslaw.On(discardLetters),
 	},
 }
 

@@ -19,7 +19,7 @@ import (
 var retryLaws = []law.Law{
 	{
 		ID: "B.T01", Name: "retry-not-early", Promise: "a failed event comes again after its delay, not before, and soon after",
-		Needs: []law.Need{law.NeedRest}, Saboteurs: []string{"ignores-delays"},
+		Needs: []law.Need{law.NeedRest}, Faults: []string{"delay-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			for _, d := range []time.Duration{0, e.Lease / 4, 2 * e.Lease} {
@@ -38,7 +38,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.T02", Name: "backoff-shape", Promise: "the delays between attempts follow Retry: doubled each time, up to the greatest, within the jitter",
-		Needs: []law.Need{law.NeedRest}, Saboteurs: []string{"ignores-delays"},
+		Needs: []law.Need{law.NeedRest}, Faults: []string{"delay-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			r := eventbus.Retry{Initial: e.Lease / 4, Max: e.Lease, Jitter: 0.2}
@@ -56,7 +56,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.T03", Name: "delay-beyond-lease", Promise: "a retry may wait for many leases",
-		Needs: []law.Need{law.NeedRest, law.NeedLongDelay}, Saboteurs: []string{"caps-delays"},
+		Needs: []law.Need{law.NeedRest, law.NeedLongDelay}, Faults: []string{"delay-capped"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -72,7 +72,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.T04", Name: "delay-no-blocking", Promise: "retries that wait hold no place: others are handled at once",
-		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-waits-in-place"},
+		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"bus-waits-in-place"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{Concurrency: 2, MaxInFlight: 2}, func(_ context.Context, d *eventbus.Delivery) error {
@@ -94,7 +94,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.T12", Name: "snooze", Promise: "a snoozed event comes again after the time asked for, at no attempt's cost",
-		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Saboteurs: []string{"ignores-refunds"}, Uncounted: true,
+		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Faults: []string{"delay-inverts-refunds"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			var calls atomic.Int64
@@ -116,7 +116,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.Q01", Name: "dlq-after-max", Promise: "what fails MaxAttempts times is in the dead-letter topic once, as it was published, with the reason, and settled",
-		Saboteurs: []string{"bus-loses-dead-letters"},
+		Faults: []string{"bus-retries-for-ever"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()
@@ -147,7 +147,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.Q02", Name: "dlq-permanent", Promise: "a permanent failure is put aside at once, without a retry; a dropped event is let go and counted",
-		Saboteurs: []string{"bus-retries-permanent"},
+		Faults: []string{"bus-retries-late"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()
@@ -174,7 +174,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.Q03", Name: "dlq-store-down", Promise: "what cannot be put aside is not settled: it is put aside when that is possible again",
-		Saboteurs: []string{"bus-loses-dead-letters"}, Uncounted: true,
+		Faults: []string{"bus-retries-for-ever"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var down atomic.Bool
 			down.Store(true)
@@ -200,8 +200,8 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.Q05", Name: "killers-neighbours", Promise: "what was handed out too often without a verdict is put aside unrun; its neighbours, somewhat less often, are handled one at a time",
-		Needs:     []law.Need{law.NeedRefund},
-		Saboteurs: []string{"bus-buries-suspects", "bus-counts-no-deliveries"},
+		Needs:  []law.Need{law.NeedRefund},
+		Faults: []string{"bus-retries-for-ever"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.PublishEvents(&eventbus.Event{ID: "killer"})
@@ -230,7 +230,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.Q06", Name: "undecodable", Promise: "a message that cannot be read is put aside with its raw bytes and never reaches a handler; one whose body is gone is let go and told",
-		Saboteurs: []string{"bus-drops-unreadable"},
+		Faults: []string{"receive-skips-gone"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &garbling{b} })
 			e.DeadLetters()
@@ -253,7 +253,7 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.X07", Name: "hostile-text", Promise: "IDs, keys, attributes and headers are data, whatever they contain, through retries and dead letters",
-		Saboteurs: []string{"bus-drops-attributes"},
+		Faults: []string{"bus-drops-fields"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()
@@ -286,8 +286,8 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.Q09", Name: "dlq-unblocks-key", Promise: "the next event of a key is handled once the one before is put aside",
-		Needs:     []law.Need{law.NeedRest},
-		Saboteurs: []string{"bus-blocks-after-death"},
+		Needs:  []law.Need{law.NeedRest},
+		Faults: []string{"bus-waits-for-heads"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()
@@ -302,8 +302,8 @@ var retryLaws = []law.Law{
 	},
 	{
 		ID: "B.Q10", Name: "fail-all", Promise: "with FailAll the later events of a key follow one that failed for good to the dead-letter topic, in order and unrun, until the key is released",
-		Needs:     []law.Need{law.NeedRest},
-		Saboteurs: []string{"bus-skips-failures"},
+		Needs:  []law.Need{law.NeedRest},
+		Faults: []string{"bus-ignores-failure-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()

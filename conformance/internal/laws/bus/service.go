@@ -18,7 +18,7 @@ var serviceLaws = []law.Law{
 	{
 		ID: "B.V01", Name: "counts-apart", Promise: "Counts tells panics, timeouts and snoozes apart from other failures, and counts each run once",
 		Needs: []law.Need{law.NeedDelayer}, Uncounted: true,
-		Engine: true, Saboteurs: []string{"bus-hides-panics", "bus-snoozes-failures", "bus-runs-twice"},
+		Engine: true, Faults: []string{"bus-forgives-failures", "bus-retries-late", "bus-runs-twice"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			o := eventbus.SubscribeOptions{Concurrency: 8, Timeout: e.Lease / 2, Order: eventbus.Unordered}
@@ -34,7 +34,7 @@ var serviceLaws = []law.Law{
 	},
 	{
 		ID: "B.V02", Name: "outcome-of-a-timeout", Promise: "the outcome of a service is true after a drain that timed out: the runs so far, and the events that are left",
-		Needs: []law.Need{law.NeedExtender}, Engine: true, Saboteurs: []string{"bus-abandons-handlers", "bus-drains-for-ever", "bus-never-closes"},
+		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-never-closes"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			release := make(chan struct{})
@@ -85,7 +85,7 @@ var serviceLaws = []law.Law{
 	},
 	{
 		ID: "B.V03", Name: "outcome-counts-once", Promise: "the outcome of a service has each failed run once, also of groups that were stopped",
-		Needs: []law.Need{law.NeedDelayer}, Engine: true, Saboteurs: []string{"bus-runs-twice", "bus-gives-up-early", "bus-snoozes-failures"},
+		Needs: []law.Need{law.NeedDelayer}, Engine: true, Faults: []string{"bus-runs-twice", "bus-forgives-failures", "bus-retries-late"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := newService(e)
@@ -120,7 +120,7 @@ var serviceLaws = []law.Law{
 	},
 	{
 		ID: "B.V04", Name: "registered", Promise: "a group gets the events that are published after it was registered, although it starts later",
-		Saboteurs: []string{"bus-declares-nothing"},
+		Faults: []string{"bus-keeps-newcomers-waiting"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.PublishEvents(withIDs("before")...)
@@ -144,17 +144,17 @@ var serviceLaws = []law.Law{
 	},
 	{
 		ID: "B.V05", Name: "second-registration", Promise: "a second registration of a name, or of a topic and its group, is refused; with AllowDuplicate the two share the events",
-		Saboteurs: []string{"bus-renames-groups"},
-		Test:      buslaw.On(secondRegistration),
+		Faults: []string{"group-per-member"},
+		Test:   buslaw.On(secondRegistration),
 	},
 	{
 		ID: "B.V06", Name: "one-group-stops", Promise: "Stop of one group waits for its runs and leaves the others alone; registered again with another handler, the group has the events since",
-		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-renames-groups", "bus-serves-one-at-a-time"}, Uncounted: true,
+		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"group-per-member"}, Uncounted: true,
 		Test: buslaw.On(oneGroupStops),
 	},
 	{
 		ID: "B.V07", Name: "registered-late", Promise: "a group that is registered while the service runs starts at once, with the events since, and is in the outcome",
-		Saboteurs: []string{"bus-keeps-newcomers-waiting"},
+		Faults: []string{"bus-keeps-newcomers-waiting"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := newService(e)

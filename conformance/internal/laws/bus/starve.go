@@ -18,22 +18,22 @@ import (
 var starveLaws = []law.Law{
 	{
 		ID: "B.O17", Name: "slow-key", Promise: "thousands of events of a key with a slow handler do not keep free handlers from events of other keys",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-orders-all"}, Uncounted: true,
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-orders-all"}, Uncounted: true,
 		Test: buslaw.On(slowKey),
 	},
 	{
 		ID: "B.O18", Name: "failing-keys", Promise: "as many failing keys as a member holds events do not keep it from events of other keys",
-		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Saboteurs: []string{"bus-waits-in-place"}, Uncounted: true,
+		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Faults: []string{"bus-waits-in-place"}, Uncounted: true,
 		Test: buslaw.On(failingKeys),
 	},
 	{
 		ID: "B.L16", Name: "hung-handler-shares", Promise: "an idle member gets within seconds the events that a member with a hung handler has prefetched, at any number of counted receipts",
-		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Saboteurs: []string{"bus-keeps-on-drain"}, Uncounted: true,
+		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Faults: []string{"delay-ignored"}, Uncounted: true,
 		Test: buslaw.On(hungHandlerShares),
 	},
 	{
 		ID: "B.L17", Name: "prefetches-little", Promise: "after a second a member has at most three times as many unstarted events as handlers, or as many as they start during two reads, of 100 ms at most",
-		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Saboteurs: []string{"bus-reads-ahead"},
+		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Faults: []string{"member-reads-ahead"},
 		Test: buslaw.On(prefetchesLittle),
 	},
 }

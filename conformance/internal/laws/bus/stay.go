@@ -19,17 +19,17 @@ import (
 var stayLaws = []law.Law{
 	{
 		ID: "B.T13", Name: "redelivery-floor", Promise: "an event that asks for redelivery at once, again and again, runs at least 10 ms later each time, and after many times 50 ms later",
-		Needs: []law.Need{law.NeedDelayer}, Saboteurs: []string{"bus-retries-at-once", "bus-retries-late"}, Uncounted: true,
+		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"bus-retries-late"}, Uncounted: true,
 		Test: buslaw.On(redeliveryFloor),
 	},
 	{
 		ID: "B.L12", Name: "acked-elsewhere-here", Promise: "when the acknowledgement of an event is confirmed, another receipt of the event in the same member does not run",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-runs-twice"}, Again: true,
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-runs-twice"}, Again: true,
 		Test: buslaw.On(ackedBeforeReceipt),
 	},
 	{
 		ID: "B.S15", Name: "settling-fails", Promise: "acknowledgements that fail for longer than a lease show in State and Ready with the reason, until they succeed",
-		Saboteurs: []string{"bus-always-ready", "bus-never-ready"}, Again: true,
+		Faults: []string{"bus-never-ready"}, Again: true,
 		Test: buslaw.On(settlingFails),
 	},
 }

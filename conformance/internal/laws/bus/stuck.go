@@ -17,7 +17,7 @@ import (
 var stuckLaws = []law.Law{
 	{
 		ID: "B.T14", Name: "stuck-handler", Promise: "seconds after its timeout a handler that ignores its context has failed: its event is redelivered, the observer is told, and the events behind it are handled",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-without-timeouts"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			release := make(chan struct{})
@@ -46,7 +46,7 @@ var stuckLaws = []law.Law{
 	},
 	{
 		ID: "B.T15", Name: "stuck-at-last", Promise: "the event of a handler that ignores its context at the last attempt is dead-lettered as timed out, while the handler still runs",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-without-timeouts"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()
@@ -65,7 +65,7 @@ var stuckLaws = []law.Law{
 	},
 	{
 		ID: "B.T16", Name: "hangs-at-each-attempt", Promise: "an event whose handler never returns, at any attempt, is dead-lettered after its last one; beside three runs of it all other events are handled, by one handler",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-without-timeouts"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.DeadLetters()
@@ -93,7 +93,7 @@ var stuckLaws = []law.Law{
 	},
 	{
 		ID: "B.B10", Name: "batch-stuck", Promise: "seconds after its timeout a call of a batch handler that ignores its context has failed: its events are redelivered, and other events are handled",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-without-timeouts"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			release := make(chan struct{})

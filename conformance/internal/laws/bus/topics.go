@@ -19,7 +19,7 @@ import (
 var topicLaws = []law.Law{
 	{
 		ID: "B.M01", Name: "many-topics", Promise: "the events of all topics of a subscription reach its handler, and Delivery.Topic says from which topic each came",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-mixes-topics", "bus-reads-the-first-topic"},
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-mixes-deliveries"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			topics := []string{"m.a", "m.b", "n.x", "n.y"}
@@ -39,7 +39,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M02", Name: "shared-limits", Promise: "Concurrency and MaxInFlight bound all topics of a subscription together",
-		Engine: true, Saboteurs: []string{"bus-limits-each-topic"},
+		Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			topics := []string{"m.a", "m.b", "m.c", "m.d"}
@@ -67,7 +67,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M03", Name: "order-in-each-topic", Promise: "events of a key are in order within each topic, and do not wait for events of the same key in another topic",
-		Needs: []law.Need{law.NeedExtender}, Saboteurs: []string{"bus-ignores-order", "bus-joins-keys"},
+		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-mixes-deliveries"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			publishKeyed(e, "k", 5, "m.a", "m.b")
@@ -102,7 +102,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M04", Name: "dead-letters-of-each-topic", Promise: "an event that fails for good goes to the dead-letter topic of its own topic, and no pattern gets it there",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-joins-dead-letters"},
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-joins-dead-letters"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			publishTo(e, 3, "m.a", "m.b")
@@ -123,7 +123,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M05", Name: "topic-found", Promise: "a topic that appears later is found within two seconds, with the events that it has by then",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-resolves-patterns"},
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-resolves-patterns"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			publishTo(e, 1, "m.a")
@@ -141,7 +141,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M06", Name: "topic-deleted", Promise: "a topic of a pattern that is deleted leaves the subscription, is not made anew by it, and does not stop the others",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-resolves-patterns"}, Again: true,
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-resolves-patterns"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			publishTo(e, 2, "m.a", "m.b")
@@ -165,7 +165,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M07", Name: "topic-fails-alone", Promise: "while one topic cannot be read, the events of others are handled; State names the topic, which heals alone",
-		Saboteurs: []string{"bus-fails-together"},
+		Faults: []string{"member-fails-with-others"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var denied atomic.Bool
 			denied.Store(true)
@@ -187,7 +187,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M08", Name: "pattern-rules", Promise: "in a pattern * matches one part and > one or more at the end; a wildcard matches no topic that the bus keeps for another topic",
-		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Saboteurs: []string{"bus-matches-prefixes"},
+		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-resolves-patterns"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			publishTo(e, 1, "m", "mx.a", "m.a", "m.a.b", "m.dlq", "m.a.dlq", "m.a.lifecycle")
@@ -205,7 +205,7 @@ var topicLaws = []law.Law{
 	},
 	{
 		ID: "B.M09", Name: "idle-topics-leave-places", Promise: "a topic without events keeps no place from others: with one place, the events of each topic are handled within two seconds",
-		Saboteurs: []string{"bus-waits-in-idle-topics"},
+		Faults: []string{"member-reads-on"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			topics := []string{"m.a", "m.b", "m.c"}

@@ -14,32 +14,32 @@ import (
 var ackLaws = []law.Law{
 	{
 		ID: "D10", Name: "ack-is-forever", Promise: "an acknowledged message never comes back, and no other is acknowledged with it",
-		Saboteurs: []string{"ignores-acks", "acks-all-it-holds"}, Test: ackIsForever,
+		Faults: []string{"ack-ignored"}, Test: ackIsForever,
 	}, {
 		ID: "C16", Name: "ack-twice", Promise: "without ConfirmAcks acknowledging twice is not an error",
-		Saboteurs: []string{"refuses-second-acks"}, Test: ackTwice,
+		Faults: []string{"settle-once"}, Test: ackTwice,
 	}, {
 		ID: "C17", Name: "ack-late", Promise: "without ConfirmAcks an acknowledgement after the lease has passed removes, even if another member holds the message",
-		Saboteurs: []string{"fences-acks"}, Test: ackLate,
+		Faults: []string{"ack-only-held"}, Test: ackLate,
 	}, {
 		ID: "C51", Name: "many-callers", Promise: "while one caller receives, others settle through the same source",
-		Saboteurs: []string{"one-ack-at-a-time"}, Test: manyCallers,
+		Faults: []string{"ack-ignored", "ack-only-held"}, Test: manyCallers,
 	}, {
 		ID: "C54", Name: "lent-to-settle", Promise: "what Ack and Extend are given stays as it is, and may be changed once they have returned",
-		Saboteurs: []string{"keeps-lent-deliveries", "clears-lent-deliveries"}, Test: lentToSettle,
+		Faults: []string{"lent-memory-kept"}, Test: lentToSettle,
 	}, {
 		ID: "C18", Name: "ack-unconfirmed", Promise: "a member that does not ask for confirmation acknowledges for good all the same",
-		Saboteurs: []string{"drops-unconfirmed-acks"}, Test: ackUnconfirmed,
+		Faults: []string{"ack-ignored"}, Test: ackUnconfirmed,
 	}, {
 		ID: "C19", Name: "ack-after-delay", Promise: "without ConfirmAcks what was given back can still be acknowledged",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"acks-only-held"}, Test: ackAfterDelay,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"ack-only-held"}, Test: ackAfterDelay,
 	}, {
 		ID: "C79", Name: "settle-none", Promise: "Ack, Delay and Extend of no deliveries are no errors",
-		Saboteurs: []string{"refuses-none"}, Test: settleNone,
+		Faults: []string{"settle-none-refused"}, Test: settleNone,
 	}, {
 		ID: "C80", Name: "ack-done-context", Promise: "an Ack whose context is done says whether it may have had an effect",
-		Saboteurs: []string{"cancelled-acks-have-no-class", "acks-what-was-cancelled"}, Test: ackDoneContext,
+		Faults: []string{"calls-ignore-contexts"}, Test: ackDoneContext,
 	},
 }
 

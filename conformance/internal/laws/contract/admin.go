@@ -13,40 +13,40 @@ import (
 var adminLaws = []law.Law{
 	{
 		ID: "C39", Name: "lists", Promise: "Topics and Groups list what exists, sorted",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"lists-unsorted", "lists-half", "goes-by-prefix"}, Test: lists,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
+		Faults: []string{"lists-by-prefix"}, Test: lists,
 	}, {
 		ID: "C40", Name: "delete-topic", Promise: "a deleted topic is gone with its groups and messages, its members learn of it, and other topics do not notice",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "goes-by-prefix", "deletes-without-a-class"}, Test: deleteTopic,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
+		Faults: []string{"lists-by-prefix"}, Test: deleteTopic,
 	}, {
 		ID: "C41", Name: "delete-group", Promise: "a deleted group is gone, its members learn of it, and other groups do not notice",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"deletes-in-silence", "deletes-nothing", "deletes-every-group", "goes-by-prefix", "deletes-without-a-class"}, Test: deleteGroup,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
+		Faults: []string{"every-group", "lists-by-prefix"}, Test: deleteGroup,
 	}, {
 		ID: "C70", Name: "old-delivery", Promise: "where acknowledgements are fenced, a delivery of a deleted group changes nothing in a new group of the same name: its lease is lost",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedFence},
-		Saboteurs: []string{"old-members-settle", "old-groups-are-foreign"}, Test: oldDelivery,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedFence},
+		Faults: []string{"unfenced"}, Test: oldDelivery,
 	}, {
 		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed, and other groups do not notice",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer},
-		Saboteurs: []string{"resets-nothing", "resets-to-latest", "resets-every-group"}, Test: resetGroup,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer},
+		Faults: []string{"reset-ignored", "start-latest", "every-group"}, Test: resetGroup,
 	}, {
 		ID: "C61", Name: "reset-stale", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins anew does not notice",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer, law.NeedFence},
-		Saboteurs: []string{"unfenced-delays", "unfenced-extends", "unfenced-acks", "loses-leases-in-silence"}, Test: resetStale,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer, law.NeedFence},
+		Faults: []string{"unfenced", "lost-leases-hidden"}, Test: resetStale,
 	}, {
 		ID: "C81", Name: "reset-received-again", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup is lost, even if its member has received the message again",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin](), law.NeedRest, law.NeedFence},
-		Saboteurs: []string{"fences-by-attempt", "fences-by-member"}, Test: resetReceivedAgain,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedRest, law.NeedFence},
+		Faults: []string{"unfenced"}, Test: resetReceivedAgain,
 	}, {
 		ID: "C69", Name: "reset-wakes", Promise: "a member that waits in Receive while its group is reset gets the messages that are due by the reset",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"deaf-to-reset", "resets-nothing"}, Test: resetWakes,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
+		Faults: []string{"reset-ignored"}, Test: resetWakes,
 	}, {
 		ID: "C43", Name: "admin-unknown", Promise: "changing what does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"shrugs"}, Test: adminUnknown,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
+		Faults: []string{"errors-hidden"}, Test: adminUnknown,
 	},
 }
 

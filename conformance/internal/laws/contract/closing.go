@@ -13,20 +13,20 @@ import (
 var closeLaws = []law.Law{
 	{
 		ID: "C45", Name: "ping", Promise: "Ping is nil while the backend is open and ErrClosed after",
-		Needs:     []law.Need{law.NeedVerb[backend.Pinger]()},
-		Saboteurs: []string{"pings-for-ever"}, Test: ping,
+		Needs:  []law.Need{law.NeedVerb[backend.Pinger]()},
+		Faults: []string{"closed-answers"}, Test: ping,
 	}, {
 		ID: "S04", Name: "close-idempotent", Promise: "closing again, also at the same time, is not an error",
-		Saboteurs: []string{"closes-once"}, Test: closeIdempotent,
+		Faults: []string{"settle-once"}, Test: closeIdempotent,
 	}, {
 		ID: "C46", Name: "closed-source", Promise: "a closed source answers ErrClosed whatever it is asked, and its group goes on",
-		Saboteurs: []string{"sources-never-close", "does-nothing-when-closed", "looks-at-the-context-first"}, Test: closedSource,
+		Faults: []string{"closed-works", "closed-answers", "settle-none-refused", "calls-ignore-contexts"}, Test: closedSource,
 	}, {
 		ID: "C47", Name: "closed-backend", Promise: "a closed backend and its sources answer ErrClosed",
-		Saboteurs: []string{"never-closes", "manages-for-ever"}, Test: closedBackend,
+		Faults: []string{"closed-works", "closed-answers"}, Test: closedBackend,
 	}, {
 		ID: "C48", Name: "close-ends-receive", Promise: "a Receive that waits returns ErrClosed when its source or its backend is closed",
-		Saboteurs: []string{"deaf-to-close"}, Test: closeEndsReceive,
+		Faults: []string{"closed-answers"}, Test: closeEndsReceive,
 	},
 }
 

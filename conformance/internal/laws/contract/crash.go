@@ -15,32 +15,32 @@ import (
 var crashLaws = []law.Law{
 	{
 		ID: "P02", Name: "ack-means-stored", Promise: "what Publish has said is stored survives a crash of the broker, and what it has said is not stored is not",
-		Needs:     []law.Need{law.NeedKill},
-		Saboteurs: []string{"stores-later", "publishes-some-day"}, Test: ackMeansStored,
+		Needs:  []law.Need{law.NeedKill},
+		Faults: []string{"publish-hides-failures"}, Test: ackMeansStored,
 	}, {
 		ID: "P08", Name: "once-after-crash", Promise: "Once remembers over a crash of the broker",
-		Needs:     []law.Need{law.NeedKill, law.NeedOnce},
-		Saboteurs: []string{"forgets-once"}, Test: onceAfterCrash,
+		Needs:  []law.Need{law.NeedKill, law.NeedOnce},
+		Faults: []string{"once-ignored"}, Test: onceAfterCrash,
 	}, {
 		ID: "D09", Name: "attempt-after-crash", Promise: "after a crash of the broker an attempt is never higher than the number of receipts",
-		Needs:     []law.Need{law.NeedKill},
-		Saboteurs: []string{"counts-twice"}, Test: attemptAfterCrash,
+		Needs:  []law.Need{law.NeedKill},
+		Faults: []string{"receive-miscounts"}, Test: attemptAfterCrash,
 	}, {
 		ID: "D11", Name: "ack-then-crash", Promise: "what was acknowledged before a crash of the broker does not come back after it, and what was not does",
-		Needs:     []law.Need{law.NeedKill},
-		Saboteurs: []string{"acks-later"}, Test: ackThenCrash,
+		Needs:  []law.Need{law.NeedKill},
+		Faults: []string{"ack-ignored"}, Test: ackThenCrash,
 	}, {
 		ID: "T05", Name: "delay-over-restart", Promise: "a delayed message comes when it is due though the broker ended in between: not before, and soon after",
-		Needs:     []law.Need{law.NeedRestart, law.NeedKill, law.NeedDelayer},
-		Saboteurs: []string{"ignores-delays"}, Test: delayOverRestart,
+		Needs:  []law.Need{law.NeedRestart, law.NeedKill, law.NeedDelayer},
+		Faults: []string{"delay-ignored"}, Test: delayOverRestart,
 	}, {
 		ID: "D07", Name: "position-outlives-process", Promise: "a group goes on where it was when every process that used it has ended",
-		Needs:     []law.Need{law.NeedPeer},
-		Saboteurs: []string{"forgets-groups", "starts-every-time"}, Test: positionOutlivesProcess,
+		Needs:  []law.Need{law.NeedPeer},
+		Faults: []string{"start-every-time"}, Test: positionOutlivesProcess,
 	}, {
 		ID: "D18", Name: "lease-over-crash", Promise: "a lease and its extension outlive a crash of the broker, and the holder from before it loses the message when another takes it",
-		Needs:     []law.Need{law.NeedKill},
-		Saboteurs: []string{"short-leases", "ignores-extends", "unfenced-delays"}, Test: leaseOverCrash,
+		Needs:  []law.Need{law.NeedKill},
+		Faults: []string{"extend-ignored", "unfenced"}, Test: leaseOverCrash,
 	},
 }
 

@@ -9,8 +9,8 @@ import (
 
 var declareLaws = []law.Law{{
 	ID: "C63", Name: "declare", Promise: "a topic can be declared before its first message, and again at any time, which changes nothing",
-	Needs:     []law.Need{law.NeedVerb[backend.Declarer]()},
-	Saboteurs: []string{"declares-anew", "declares-once", "declares-for-ever"}, Test: declare,
+	Needs:  []law.Need{law.NeedVerb[backend.Declarer]()},
+	Faults: []string{"settle-once", "closed-answers"}, Test: declare,
 }}
 
 func declare(e *law.Env) {

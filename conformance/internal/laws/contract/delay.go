@@ -16,28 +16,28 @@ import (
 var delayLaws = []law.Law{
 	{
 		ID: "T01", Name: "delay", Promise: "a delayed message is due after the delay: never earlier, and soon after",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"delays-shorter", "delays-longer", "ignores-delays"}, Test: delay,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"delay-truncated", "delay-ignored"}, Test: delay,
 	}, {
 		ID: "T07", Name: "short-delay", Promise: "a delay that is no whole number of milliseconds is never shorter",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"truncates-delays"}, Test: shortDelay,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"delay-truncated"}, Test: shortDelay,
 	}, {
 		ID: "T03", Name: "long-delay", Promise: "a delay may be many leases long, or as long as a number can say",
-		Needs:     []law.Need{law.NeedDelayer, law.NeedLongDelay},
-		Saboteurs: []string{"caps-delays", "delays-overflow"}, Test: longDelay,
+		Needs:  []law.Need{law.NeedDelayer, law.NeedLongDelay},
+		Faults: []string{"delay-capped"}, Test: longDelay,
 	}, {
 		ID: "D04", Name: "delay-in-the-group", Promise: "a delay in one group is not seen by another",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"delays-by-publishing"}, Test: delayInTheGroup,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"delay-publishes"}, Test: delayInTheGroup,
 	}, {
 		ID: "T04", Name: "delay-blocks-nobody", Promise: "others flow while messages are delayed",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"waits-for-delayed"}, Test: delayBlocksNobody,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"delay-ignored"}, Test: delayBlocksNobody,
 	}, {
 		ID: "C24", Name: "delay-order", Promise: "of all that is due the lowest positions are received first, in order, whatever their delays were, and nothing new in between",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"first-due-first", "new-first"}, Test: delayOrder,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"receive-reverses"}, Test: delayOrder,
 	},
 }
 
@@ -46,16 +46,16 @@ var delayLaws = []law.Law{
 var delayEndLaws = []law.Law{
 	{
 		ID: "T06", Name: "delay-outlives-member", Promise: "a delayed message comes back when it is due even if the member that delayed it is gone",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"delays-die-with-member"}, Test: delayOutlivesMember,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"close-settles"}, Test: delayOutlivesMember,
 	}, {
 		ID: "C25", Name: "delay-counts", Promise: "a delay counts as an attempt, where the backend counts",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"refunds-unasked", "attempt-is-a-byte"}, Test: delayCounts,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"delay-inverts-refunds", "receive-miscounts"}, Test: delayCounts,
 	}, {
 		ID: "C26", Name: "delay-refund", Promise: "a delay with Refund does not count as an attempt",
-		Needs:     []law.Need{law.NeedDelayer, law.NeedRefund},
-		Saboteurs: []string{"ignores-refunds"}, Test: delayRefund,
+		Needs:  []law.Need{law.NeedDelayer, law.NeedRefund},
+		Faults: []string{"delay-inverts-refunds"}, Test: delayRefund,
 	},
 }
 

@@ -10,16 +10,16 @@ import (
 var extendLaws = []law.Law{
 	{
 		ID: "L01", Name: "extend", Promise: "an extended delivery goes to nobody else",
-		Needs:     []law.Need{law.NeedExtender},
-		Saboteurs: []string{"ignores-extends"}, Test: extend,
+		Needs:  []law.Need{law.NeedExtender},
+		Faults: []string{"extend-ignored"}, Test: extend,
 	}, {
 		ID: "C27", Name: "extend-restarts", Promise: "an extended delivery is due one lease of its member after it was extended: not before, and soon after, and no other is extended with it",
-		Needs:     []law.Need{law.NeedExtender},
-		Saboteurs: []string{"ignores-extends", "extends-for-long", "extends-all-it-holds", "extends-by-the-first-lease"}, Test: extendRestarts,
+		Needs:  []law.Need{law.NeedExtender},
+		Faults: []string{"extend-ignored"}, Test: extendRestarts,
 	}, {
 		ID: "C28", Name: "extend-counts-not", Promise: "extending does not count as an attempt",
-		Needs:     []law.Need{law.NeedExtender},
-		Saboteurs: []string{"counts-extends"}, Test: extendCountsNot,
+		Needs:  []law.Need{law.NeedExtender},
+		Faults: []string{"receive-miscounts"}, Test: extendCountsNot,
 	},
 }
 

@@ -14,43 +14,43 @@ import (
 var fenceLaws = []law.Law{
 	{
 		ID: "C29", Name: "delay-fenced", Promise: "a member whose delivery another has taken cannot give it back, and the other keeps it",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"unfenced-delays", "moves-lost-deliveries", "loses-leases-in-silence"}, Test: delayFenced,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"unfenced", "lost-leases-hidden"}, Test: delayFenced,
 	}, {
 		ID: "L04", Name: "extend-fenced", Promise: "a member whose delivery another has taken cannot extend it, and the other keeps it",
-		Needs:     []law.Need{law.NeedExtender},
-		Saboteurs: []string{"unfenced-extends", "moves-lost-deliveries", "loses-leases-in-silence"}, Test: extendFenced,
+		Needs:  []law.Need{law.NeedExtender},
+		Faults: []string{"unfenced", "lost-leases-hidden"}, Test: extendFenced,
 	}, {
 		ID: "C30", Name: "delay-settled", Promise: "what is acknowledged cannot be delayed, and does not come back",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"delays-revive", "loses-leases-in-silence"}, Test: delaySettled,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"delay-publishes", "lost-leases-hidden"}, Test: delaySettled,
 	}, {
 		ID: "C31", Name: "extend-settled", Promise: "what is acknowledged cannot be extended, and does not come back",
-		Needs:     []law.Need{law.NeedExtender},
-		Saboteurs: []string{"loses-leases-in-silence"}, Test: extendSettled,
+		Needs:  []law.Need{law.NeedExtender},
+		Faults: []string{"lost-leases-hidden"}, Test: extendSettled,
 	}, {
 		ID: "C58", Name: "ack-fenced", Promise: "a fenced Ack is told of a lost lease and removes nothing where another has taken the message, or where it was acknowledged before; an expired delivery that nobody took it acknowledges",
-		Needs:     []law.Need{law.NeedFence},
-		Saboteurs: []string{"unfenced-acks"}, Test: ackFenced,
+		Needs:  []law.Need{law.NeedFence},
+		Faults: []string{"unfenced"}, Test: ackFenced,
 	}, {
 		ID: "C32", Name: "delay-item-errors", Promise: "a lost delivery does not keep the others of its batch from being delayed, and the errors say which",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"blurs-lost-leases", "wakes-on-success-only"}, Test: delayItemErrors,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"batches-fail-as-one"}, Test: delayItemErrors,
 	}, {
 		ID: "C33", Name: "extend-item-errors", Promise: "a lost delivery does not keep the others of its batch from being extended, and the errors say which",
-		Needs:     []law.Need{law.NeedExtender},
-		Saboteurs: []string{"blurs-lost-leases"}, Test: extendItemErrors,
+		Needs:  []law.Need{law.NeedExtender},
+		Faults: []string{"batches-fail-as-one"}, Test: extendItemErrors,
 	}, {
 		ID: "C75", Name: "foreign-refused", Promise: "Ack, Delay and Extend refuse a delivery of another group or driver, and the group's own message comes back",
-		Saboteurs: []string{"unfenced-acks", "unfenced-delays", "unfenced-extends", "foreign-is-lost"}, Test: foreignRefused,
+		Faults: []string{"unfenced"}, Test: foreignRefused,
 	}, {
 		ID: "C76", Name: "each-delivery-fenced", Promise: "a delivery that was given back is lost, and so is the delivery before a redelivery, even if the attempt is the same, or the member",
-		Needs:     []law.Need{law.NeedRest},
-		Saboteurs: []string{"fences-by-attempt", "fences-by-member", "holds-what-it-gave-back"}, Test: eachDeliveryFenced,
+		Needs:  []law.Need{law.NeedRest},
+		Faults: []string{"unfenced"}, Test: eachDeliveryFenced,
 	}, {
 		ID: "C77", Name: "ack-meets-expiry", Promise: "a fenced Ack at the end of a lease either removes the message, or is told that another has taken it",
-		Needs:     []law.Need{law.NeedFence},
-		Saboteurs: []string{"fences-in-two-steps"}, Test: ackMeetsExpiry,
+		Needs:  []law.Need{law.NeedFence},
+		Faults: []string{"unfenced"}, Test: ackMeetsExpiry,
 	},
 }
 

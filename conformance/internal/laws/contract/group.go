@@ -16,16 +16,16 @@ import (
 var groupLaws = []law.Law{
 	{
 		ID: "D02", Name: "groups-independent", Promise: "what one group settles, holds or never reads changes nothing for another",
-		Saboteurs: []string{"one-queue"}, Test: groupsIndependent,
+		Faults: []string{"group-shared"}, Test: groupsIndependent,
 	}, {
 		ID: "D03", Name: "competing-once", Promise: "members share a group: each message goes to one of them, once",
-		Saboteurs: []string{"broadcasts"}, Test: competingOnce,
+		Faults: []string{"group-per-member"}, Test: competingOnce,
 	}, {
 		ID: "C13", Name: "one-holder", Promise: "no two members hold a message at the same time",
-		Saboteurs: []string{"broadcasts", "no-lease"}, Test: oneHolder,
+		Faults: []string{"group-per-member"}, Test: oneHolder,
 	}, {
 		ID: "C71", Name: "attach-at-once", Promise: "members that attach to a new group at the same time are all members of one group",
-		Saboteurs: []string{"makes-groups-again", "broadcasts"}, Test: attachAtOnce,
+		Faults: []string{"group-per-member"}, Test: attachAtOnce,
 	},
 }
 

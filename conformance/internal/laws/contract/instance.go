@@ -14,20 +14,20 @@ import (
 var instanceLaws = []law.Law{
 	{
 		ID: "L13", Name: "replaced-at-once", Promise: "a later incarnation of an instance gets the messages that the incarnation before it held at once, in order, before new ones, and with the attempt counted",
-		Needs:     []law.Need{law.NeedInstances},
-		Saboteurs: []string{"replaces-none", "replaced-uncounted", "new-first", "reverses-reads", "redelivered-never"}, Test: replacedAtOnce,
+		Needs:  []law.Need{law.NeedInstances},
+		Faults: []string{"instance-ignored", "receive-reverses", "receive-forgets-redelivered"}, Test: replacedAtOnce,
 	}, {
 		ID: "L14", Name: "replaced-holds-nothing", Promise: "a replaced member gets ErrReplaced and no message, cannot settle or extend what it held, and takes nothing from the later incarnation",
-		Needs:     []law.Need{law.NeedInstances, law.NeedRest},
-		Saboteurs: []string{"replaces-none", "replaced-go-on", "replaced-are-closed", "replaced-are-not-told"}, Test: replacedHoldsNothing,
+		Needs:  []law.Need{law.NeedInstances, law.NeedRest},
+		Faults: []string{"instance-ignored", "lost-leases-hidden"}, Test: replacedHoldsNothing,
 	}, {
 		ID: "L15", Name: "replaced-while-waiting", Promise: "a member that waits for messages learns within a second that it is replaced, and a message published then does not wait for a lease",
-		Needs:     []law.Need{law.NeedInstances},
-		Saboteurs: []string{"replaces-none", "replaced-go-on", "replaced-take-one"}, Test: replacedWhileWaiting,
+		Needs:  []law.Need{law.NeedInstances},
+		Faults: []string{"instance-ignored"}, Test: replacedWhileWaiting,
 	}, {
 		ID: "L16", Name: "others-not-replaced", Promise: "a member of another instance, of no instance, of the same incarnation or of another group is not replaced: it keeps its messages and receives",
-		Needs:     []law.Need{law.NeedInstances},
-		Saboteurs: []string{"replaces-everyone", "replaces-its-own", "replaces-in-all-groups"}, Test: othersNotReplaced,
+		Needs:  []law.Need{law.NeedInstances},
+		Faults: []string{"instance-replaces-everyone"}, Test: othersNotReplaced,
 	},
 }
 

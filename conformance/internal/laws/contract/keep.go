@@ -14,28 +14,28 @@ import (
 var keepLaws = []law.Law{
 	{
 		ID: "C89", Name: "keep", Promise: "with Keep, a message that every group has settled stays: a new group, a group that is reset, a group that starts after a position and a reader get it, in order",
-		Needs:     []law.Need{law.NeedKeep, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"keeps-nothing", "resets-to-latest"}, Test: keep,
+		Needs:  []law.Need{law.NeedKeep, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Admin]()},
+		Faults: []string{"settings-ignored", "start-latest"}, Test: keep,
 	}, {
 		ID: "C90", Name: "settings-shared", Promise: "the settings of a topic are the first that were declared, for every process; Declare tells them and changes them only with Replace; they end with the topic",
-		Needs:     []law.Need{law.NeedKeep, law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"keeps-for-itself", "keeps-the-last", "keeps-the-first", "keeps-for-the-next-topic"}, Test: settingsShared,
+		Needs:  []law.Need{law.NeedKeep, law.NeedVerb[backend.Admin]()},
+		Faults: []string{"settings-ignored"}, Test: settingsShared,
 	}, {
 		ID: "C91", Name: "keep-unsettled", Promise: "a message that a group has not settled stays longer than Keep",
-		Needs:     []law.Need{law.NeedKeep, law.NeedVerb[backend.Maintainer]()},
-		Saboteurs: []string{"keeps-no-longer"}, Test: keepUnsettled,
+		Needs:  []law.Need{law.NeedKeep, law.NeedVerb[backend.Maintainer]()},
+		Faults: []string{"maintain-trims-unread"}, Test: keepUnsettled,
 	}, {
 		ID: "C92", Name: "max-messages", Promise: "Publish to a topic with MaxMessages removes settled messages, the oldest first, then refuses with ErrFull; it never removes a message that a group has not settled",
-		Needs:     []law.Need{law.NeedMaxMessages, law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"bounds-nothing", "bounds-by-loss", "bounds-without-room"}, Test: maxMessages,
+		Needs:  []law.Need{law.NeedMaxMessages, law.NeedVerb[backend.Reader]()},
+		Faults: []string{"settings-ignored"}, Test: maxMessages,
 	}, {
 		ID: "C93", Name: "max-bytes", Promise: "Publish to a topic with MaxBytes removes settled messages, the oldest first, then refuses with ErrFull; it never removes a message that a group has not settled",
-		Needs:     []law.Need{law.NeedMaxBytes, law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"bounds-nothing", "bounds-by-loss", "bounds-without-room"}, Test: maxBytes,
+		Needs:  []law.Need{law.NeedMaxBytes, law.NeedVerb[backend.Reader]()},
+		Faults: []string{"settings-ignored"}, Test: maxBytes,
 	}, {
 		ID: "C94", Name: "settings-refused", Promise: "Declare refuses a negative setting with ErrRefused, and a setting that the backend does not support with ErrUnsupported, and changes nothing",
-		Needs:     []law.Need{law.NeedVerb[backend.Declarer](), law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"takes-any-setting"}, Test: settingsRefused,
+		Needs:  []law.Need{law.NeedVerb[backend.Declarer](), law.NeedVerb[backend.Admin]()},
+		Faults: []string{"settings-corrected"}, Test: settingsRefused,
 	},
 }
 

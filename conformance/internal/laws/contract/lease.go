@@ -12,19 +12,19 @@ import (
 var leaseLaws = []law.Law{
 	{
 		ID: "C20", Name: "abandoned-comes-back", Promise: "what is not settled is due again after one lease, not before and soon after",
-		Saboteurs: []string{"short-leases", "long-leases"}, Test: abandonedComesBack,
+		Faults: []string{"lease-long"}, Test: abandonedComesBack,
 	}, {
 		ID: "C21", Name: "lease-of-the-holder", Promise: "a member with a shorter lease does not take a delivery before the lease of its holder has passed",
-		Saboteurs: []string{"shortest-lease-counts"}, Test: leaseOfTheHolder,
+		Faults: []string{"lease-of-the-group"}, Test: leaseOfTheHolder,
 	}, {
 		ID: "C22", Name: "lease-of-the-taker", Promise: "a member with a longer lease takes what was abandoned no later than one of the longest leases in the group",
-		Saboteurs: []string{"long-leases", "short-leases"}, Test: leaseOfTheTaker,
+		Faults: []string{"lease-long"}, Test: leaseOfTheTaker,
 	}, {
 		ID: "C23", Name: "close-keeps-leases", Promise: "what a member held when it was closed goes to another when the lease has passed, not before",
-		Saboteurs: []string{"close-settles", "close-releases"}, Test: closeKeepsLeases,
+		Faults: []string{"close-settles"}, Test: closeKeepsLeases,
 	}, {
 		ID: "C60", Name: "lease-refused", Promise: "a lease of zero or less is refused, and makes no group",
-		Saboteurs: []string{"corrects-leases", "refuses-too-late"}, Test: leaseRefused,
+		Faults: []string{"attach-creates-first"}, Test: leaseRefused,
 	},
 }
 

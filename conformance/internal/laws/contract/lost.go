@@ -14,24 +14,24 @@ import (
 var lostLaws = []law.Law{
 	{
 		ID: "P04", Name: "lost-publish-reply", Promise: "a Publish whose answer is lost says that its outcome is unknown and was not repeated: one copy at most",
-		Needs:     []law.Need{law.NeedDropReply},
-		Saboteurs: []string{"publishes-unknown-again"}, Test: lostPublishReply,
+		Needs:  []law.Need{law.NeedDropReply},
+		Faults: []string{"publish-hides-failures"}, Test: lostPublishReply,
 	}, {
 		ID: "P03", Name: "lost-reply-with-id", Promise: "a Once publish that is repeated after its answer was lost is stored once",
-		Needs:     []law.Need{law.NeedDropReply, law.NeedOnce},
-		Saboteurs: []string{"forgets-once"}, Test: lostReplyWithID,
+		Needs:  []law.Need{law.NeedDropReply, law.NeedOnce},
+		Faults: []string{"once-ignored"}, Test: lostReplyWithID,
 	}, {
 		ID: "L06", Name: "lost-read-reply", Promise: "messages of a read whose answer is lost come when their lease has passed, each once",
-		Needs:     []law.Need{law.NeedDropReply},
-		Saboteurs: []string{"ignores-acks"}, Test: lostReadReply,
+		Needs:  []law.Need{law.NeedDropReply},
+		Faults: []string{"ack-ignored"}, Test: lostReadReply,
 	}, {
 		ID: "C52", Name: "lost-ack-reply", Promise: "an Ack whose answer is lost is an error, and may be repeated: a fenced one is then told of a lost lease",
-		Needs:     []law.Need{law.NeedDropReply},
-		Saboteurs: []string{"acks-later", "ignores-acks"}, Test: lostAckReply,
+		Needs:  []law.Need{law.NeedDropReply},
+		Faults: []string{"ack-ignored"}, Test: lostAckReply,
 	}, {
 		ID: "D13", Name: "deleted-while-pending", Promise: "a held or delayed message that the broker has lost comes back as a delivery with ErrGone, and the group goes on",
-		Needs:     []law.Need{law.NeedLose, law.NeedDelayer},
-		Saboteurs: []string{"skips-gone"}, Test: deletedWhilePending,
+		Needs:  []law.Need{law.NeedLose, law.NeedDelayer},
+		Faults: []string{"receive-skips-gone"}, Test: deletedWhilePending,
 	},
 }
 

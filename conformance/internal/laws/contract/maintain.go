@@ -15,19 +15,19 @@ import (
 var maintainLaws = []law.Law{
 	{
 		ID: "C44", Name: "maintain-next", Promise: "Maintain says when it wants to be called next, not before 100 ms have passed",
-		Needs:     []law.Need{law.NeedVerb[backend.Maintainer]()},
-		Saboteurs: []string{"maintains-without-end", "maintains-restlessly"}, Test: maintainNext,
+		Needs:  []law.Need{law.NeedVerb[backend.Maintainer]()},
+		Faults: []string{"maintain-trims-unread"}, Test: maintainNext,
 	}, {
 		ID: "M01", Name: "safe-trim", Promise: "nothing is removed that a group has not settled, whatever the order of calls",
-		Saboteurs: []string{"trims-unread", "acks-all-it-holds", "loses-some"}, Test: safeTrim,
+		Faults: []string{"maintain-trims-unread", "close-settles", "publish-loses"}, Test: safeTrim,
 	}, {
 		ID: "M04", Name: "trim-without-members", Promise: "Maintain removes nothing that a group has not settled, even if the group has no member",
-		Needs:     []law.Need{law.NeedVerb[backend.Maintainer]()},
-		Saboteurs: []string{"trims-for-members", "trims-unread", "forgets-groups"}, Test: trimWithoutMembers,
+		Needs:  []law.Need{law.NeedVerb[backend.Maintainer]()},
+		Faults: []string{"maintain-trims-unread"}, Test: trimWithoutMembers,
 	}, {
 		ID: "M05", Name: "trim-after-reset", Promise: "Maintain removes nothing that a group has not settled since it was reset",
-		Needs:     []law.Need{law.NeedVerb[backend.Maintainer](), law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"trims-reset-groups", "trims-unread"}, Test: trimAfterReset,
+		Needs:  []law.Need{law.NeedVerb[backend.Maintainer](), law.NeedVerb[backend.Admin]()},
+		Faults: []string{"maintain-trims-unread"}, Test: trimAfterReset,
 	},
 }
 

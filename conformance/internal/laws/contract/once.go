@@ -16,39 +16,39 @@ import (
 var onceLaws = []law.Law{
 	{
 		ID: "P05", Name: "once", Promise: "a second Once publish of an ID within the window is a duplicate of the first and is not stored, whichever process publishes it",
-		Needs:     []law.Need{law.NeedOnce},
-		Saboteurs: []string{"forgets-once", "duplicates-in-silence", "keeps-duplicate-flag", "once-per-process"}, Test: once,
+		Needs:  []law.Need{law.NeedOnce},
+		Faults: []string{"once-ignored"}, Test: once,
 	}, {
 		ID: "P07", Name: "once-scope", Promise: "Once is about one topic",
-		Needs:     []law.Need{law.NeedOnce},
-		Saboteurs: []string{"once-over-topics"}, Test: onceScope,
+		Needs:  []law.Need{law.NeedOnce},
+		Faults: []string{"once-for-ever"}, Test: onceScope,
 	}, {
 		ID: "C04", Name: "once-if-asked", Promise: "without Once an ID may be stored twice, and leaves no mark for Once",
-		Saboteurs: []string{"once-unasked", "once-by-reading"}, Test: onceIfAsked,
+		Faults: []string{"once-by-id"}, Test: onceIfAsked,
 	}, {
 		ID: "C85", Name: "once-key", Promise: "Once remembers OnceKey in place of ID, and neither stands for the other message",
-		Needs:     []law.Need{law.NeedOnce},
-		Saboteurs: []string{"once-by-id", "once-by-both", "keeps-once-key"}, Test: onceKey,
+		Needs:  []law.Need{law.NeedOnce},
+		Faults: []string{"once-by-id"}, Test: onceKey,
 	}, {
 		ID: "C05", Name: "once-race", Promise: "of many Once publishes of an ID at the same time one is stored",
-		Needs:     []law.Need{law.NeedOnce},
-		Saboteurs: []string{"once-in-two-steps"}, Test: onceRace,
+		Needs:  []law.Need{law.NeedOnce},
+		Faults: []string{"once-in-two-steps"}, Test: onceRace,
 	}, {
 		ID: "P06", Name: "once-expiry", Promise: "Once forgets an ID one window after the message was stored, and not before",
-		Needs:     []law.Need{law.NeedShortWindow},
-		Saboteurs: []string{"once-for-ever", "once-slides", "maintain-forgets-once"}, Test: onceExpiry,
+		Needs:  []law.Need{law.NeedShortWindow},
+		Faults: []string{"once-for-ever", "once-ignored"}, Test: onceExpiry,
 	}, {
 		ID: "P22", Name: "once-new-topic", Promise: "a topic that is deleted and made again remembers no ID of the old topic",
-		Needs:     []law.Need{law.NeedOnce, law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"once-for-ever"}, Test: onceNewTopic,
+		Needs:  []law.Need{law.NeedOnce, law.NeedVerb[backend.Admin]()},
+		Faults: []string{"once-for-ever"}, Test: onceNewTopic,
 	}, {
 		ID: "P23", Name: "once-outlives-message", Promise: "Once remembers the ID of a message that is settled, trimmed or removed",
-		Needs:     []law.Need{law.NeedOnce},
-		Saboteurs: []string{"once-by-reading", "maintain-forgets-once"}, Test: onceOutlivesMessage,
+		Needs:  []law.Need{law.NeedOnce},
+		Faults: []string{"once-ignored"}, Test: onceOutlivesMessage,
 	}, {
 		ID: "P09", Name: "failed-publish-no-mark", Promise: "a Once publish that was refused leaves the ID free",
-		Needs:     []law.Need{law.NeedOnce},
-		Saboteurs: []string{"marks-before-storing"}, Test: failedPublishNoMark,
+		Needs:  []law.Need{law.NeedOnce},
+		Faults: []string{"once-in-two-steps", "once-for-ever"}, Test: failedPublishNoMark,
 	},
 }
 

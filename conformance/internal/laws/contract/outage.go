@@ -15,27 +15,27 @@ import (
 var outageLaws = []law.Law{
 	{
 		ID: "P15", Name: "publish-while-down", Promise: "a Publish while the broker is down fails in time, and what it says is not stored can be published again",
-		Needs:     []law.Need{law.NeedDown},
-		Saboteurs: []string{"publishes-some-day"}, Test: publishWhileDown,
+		Needs:  []law.Need{law.NeedDown},
+		Faults: []string{"publish-hides-failures"}, Test: publishWhileDown,
 	}, {
 		ID: "S09", Name: "attach-while-down", Promise: "Attach fails while the broker is down, within its context, and works on the same backend when it is up",
-		Needs:     []law.Need{law.NeedDown},
-		Saboteurs: []string{"attaches-later"}, Test: attachWhileDown,
+		Needs:  []law.Need{law.NeedDown},
+		Faults: []string{"attach-later"}, Test: attachWhileDown,
 	}, {
 		ID: "C53", Name: "well-again", Promise: "Receive returns an error soon after the broker went down, and the next one that it answers returns, if with none",
-		Needs:     []law.Need{law.NeedDown},
-		Saboteurs: []string{"waits-out-trouble"}, Test: wellAgain,
+		Needs:  []law.Need{law.NeedDown},
+		Faults: []string{"receive-deaf"}, Test: wellAgain,
 	}, {
 		ID: "P14", Name: "publish-held-up", Promise: "a Publish that is held up returns within 100 ms after its context is done, with an unknown outcome; one copy at most is stored",
-		Needs:     []law.Need{law.NeedFreeze},
-		Saboteurs: []string{"ignores-publish-context"}, Test: publishHeldUp,
+		Needs:  []law.Need{law.NeedFreeze},
+		Faults: []string{"calls-ignore-contexts"}, Test: publishHeldUp,
 	}, {
 		ID: "F04", Name: "half-open", Promise: "a broker whose answers get lost is found out in time, and everything goes on when it answers",
-		Needs:     []law.Need{law.NeedSwallow},
-		Saboteurs: []string{"waits-out-trouble", "ignores-publish-context"}, Test: halfOpen,
+		Needs:  []law.Need{law.NeedSwallow},
+		Faults: []string{"calls-ignore-contexts"}, Test: halfOpen,
 	}, {
 		ID: "S10", Name: "not-starved", Promise: "publishing and acknowledging stay quick while many members wait for messages",
-		Saboteurs: []string{"small-pool"}, Test: notStarved,
+		Faults: []string{"receive-in-turn"}, Test: notStarved,
 	},
 }
 

@@ -14,32 +14,32 @@ import (
 var pauseLaws = []law.Law{
 	{
 		ID: "G10", Name: "pause", Promise: "no member of a paused group receives, wherever it is and whenever it attached; Receive says who paused the group, why and until when; after Resume they get what is due",
-		Needs:     []law.Need{law.NeedVerb[backend.Pauser]()},
-		Saboteurs: []string{"pauses-nothing", "pauses-one-process", "pauses-without-words", "resumes-nothing"}, Test: pauses,
+		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
+		Faults: []string{"pause-ignored"}, Test: pauses,
 	}, {
 		ID: "G11", Name: "pause-until", Promise: "a pause ends at its time by itself",
-		Needs:     []law.Need{law.NeedVerb[backend.Pauser]()},
-		Saboteurs: []string{"pauses-for-ever", "pauses-nothing"}, Test: pauseUntil,
+		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
+		Faults: []string{"pause-ignored"}, Test: pauseUntil,
 	}, {
 		ID: "G12", Name: "pause-settle", Promise: "a member of a paused group can settle and extend what it holds; what it does not settle comes again after the pause",
-		Needs:     []law.Need{law.NeedVerb[backend.Pauser](), law.NeedDelayer, law.NeedExtender},
-		Saboteurs: []string{"pauses-settling", "pauses-nothing"}, Test: pauseSettle,
+		Needs:  []law.Need{law.NeedVerb[backend.Pauser](), law.NeedDelayer, law.NeedExtender},
+		Faults: []string{"pause-ignored"}, Test: pauseSettle,
 	}, {
 		ID: "G13", Name: "pause-others", Promise: "other groups of the topic do not notice a pause",
-		Needs:     []law.Need{law.NeedVerb[backend.Pauser]()},
-		Saboteurs: []string{"pauses-the-topic"}, Test: pauseOthers,
+		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
+		Faults: []string{"every-group"}, Test: pauseOthers,
 	}, {
 		ID: "G14", Name: "pause-reset", Promise: "a group that is reset stays paused, and a group that is deleted and made anew is not paused",
-		Needs:     []law.Need{law.NeedVerb[backend.Pauser](), law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"reset-resumes", "pauses-for-the-next-group"}, Test: pauseReset,
+		Needs:  []law.Need{law.NeedVerb[backend.Pauser](), law.NeedVerb[backend.Admin]()},
+		Faults: []string{"reset-ignored"}, Test: pauseReset,
 	}, {
 		ID: "G15", Name: "pause-unknown", Promise: "to pause, resume or ask for what does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedVerb[backend.Pauser]()},
-		Saboteurs: []string{"shrugs"}, Test: pauseUnknown,
+		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
+		Faults: []string{"errors-hidden"}, Test: pauseUnknown,
 	}, {
 		ID: "G16", Name: "pause-refused", Promise: "a pause whose texts are too long is refused, and changes nothing; a pause until a time that has passed ends the pause",
-		Needs:     []law.Need{law.NeedVerb[backend.Pauser]()},
-		Saboteurs: []string{"pauses-in-the-past"}, Test: pauseRefused,
+		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
+		Faults: []string{"settings-corrected"}, Test: pauseRefused,
 	},
 }
 

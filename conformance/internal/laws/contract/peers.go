@@ -13,32 +13,32 @@ import (
 var peerLaws = []law.Law{
 	{
 		ID: "L03", Name: "frozen-member", Promise: "what a member holds that is held up goes to another when its lease has passed, and what it says too late changes nothing, but for an acknowledgement",
-		Needs:     []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedDelayer},
-		Saboteurs: []string{"unfenced-delays", "long-leases"}, Test: frozenMember,
+		Needs:  []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedDelayer},
+		Faults: []string{"unfenced", "lease-long"}, Test: frozenMember,
 	}, {
 		ID: "L04", Name: "no-steal", Promise: "an Extend that arrives too late takes nothing from the new holder",
-		Needs:     []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedExtender},
-		Saboteurs: []string{"unfenced-extends"}, Test: noSteal,
+		Needs:  []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedExtender},
+		Faults: []string{"unfenced"}, Test: noSteal,
 	}, {
 		ID: "L05", Name: "dead-member", Promise: "what a member held that died goes to others when its lease has passed: not before, and soon after",
-		Needs:     []law.Need{law.NeedPeer, law.NeedDown},
-		Saboteurs: []string{"long-leases", "short-leases"}, Test: deadMember,
+		Needs:  []law.Need{law.NeedPeer, law.NeedDown},
+		Faults: []string{"lease-long"}, Test: deadMember,
 	}, {
 		ID: "L12", Name: "leases-of-peers", Promise: "members in different processes may have different leases: that of the holder counts",
-		Needs:     []law.Need{law.NeedPeer},
-		Saboteurs: []string{"shortest-lease-counts"}, Test: leasesOfPeers,
+		Needs:  []law.Need{law.NeedPeer},
+		Faults: []string{"lease-of-the-group"}, Test: leasesOfPeers,
 	}, {
 		ID: "T06", Name: "delayer-dies", Promise: "a delayed message comes back when it is due even if the process that delayed it has died",
-		Needs:     []law.Need{law.NeedPeer, law.NeedDown, law.NeedDelayer},
-		Saboteurs: []string{"ignores-delays", "delays-longer"}, Test: delayerDies,
+		Needs:  []law.Need{law.NeedPeer, law.NeedDown, law.NeedDelayer},
+		Faults: []string{"delay-ignored", "delay-truncated"}, Test: delayerDies,
 	}, {
 		ID: "L07", Name: "identity-churn", Promise: "members that come, go and die many times leave few traces, and nothing is lost",
-		Needs:     []law.Need{law.NeedPeer, law.NeedDown, law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Maintainer]()},
-		Saboteurs: []string{"loses-some", "members-never-leave"}, Test: identityChurn,
+		Needs:  []law.Need{law.NeedPeer, law.NeedDown, law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Maintainer]()},
+		Faults: []string{"publish-loses", "closed-works"}, Test: identityChurn,
 	}, {
 		ID: "D19", Name: "peer-wakes", Promise: "a member that waits learns soon that another process has published, given back, or reset or deleted its group",
-		Needs:     []law.Need{law.NeedPeer},
-		Saboteurs: []string{"wakes-own-process-only", "delays-a-lease-at-least", "resets-nothing", "deletes-in-silence"}, Test: peerWakes,
+		Needs:  []law.Need{law.NeedPeer},
+		Faults: []string{"delay-ignored", "reset-ignored"}, Test: peerWakes,
 	},
 }
 

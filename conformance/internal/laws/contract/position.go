@@ -12,14 +12,14 @@ import (
 var positionLaws = []law.Law{
 	{
 		ID: "C06", Name: "position-increases", Promise: "a message stored later in a topic has a greater position, as a string",
-		Saboteurs: []string{"decimal-positions"}, Test: positionIncreases,
+		Faults: []string{"position-unknown"}, Test: positionIncreases,
 	}, {
 		ID: "C07", Name: "position-stays", Promise: "a message has the position that Publish said, on every receipt in every group",
-		Saboteurs: []string{"position-per-receipt", "no-position"}, Test: positionStays,
+		Faults: []string{"position-unknown"}, Test: positionStays,
 	}, {
 		ID: "C82", Name: "position-made-anew", Promise: "in a topic that was deleted and made anew, a position of the deleted topic is lower than all, or refused",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"positions-begin-anew"}, Test: positionMadeAnew,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
+		Faults: []string{"position-restarts"}, Test: positionMadeAnew,
 	},
 }
 

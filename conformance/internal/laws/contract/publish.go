@@ -14,22 +14,22 @@ import (
 var publishLaws = []law.Law{
 	{
 		ID: "P01", Name: "publish-deliver", Promise: "every message of every publisher reaches every group, once",
-		Saboteurs: []string{"loses-some", "publishes-twice"}, Test: publishDeliver,
+		Faults: []string{"publish-loses"}, Test: publishDeliver,
 	}, {
 		ID: "P21", Name: "receive-while-published", Promise: "a member that receives while others publish gets every message, in the order of positions",
-		Saboteurs: []string{"position-before-commit"}, Test: receiveWhilePublished,
+		Faults: []string{"publish-loses"}, Test: receiveWhilePublished,
 	}, {
 		ID: "D01", Name: "waves", Promise: "a topic that fills and empties many times loses nothing and repeats nothing",
-		Saboteurs: []string{"loses-some", "ignores-acks"}, Test: waves,
+		Faults: []string{"publish-loses", "ack-ignored"}, Test: waves,
 	}, {
 		ID: "P12", Name: "publisher-order", Promise: "messages of one publisher are received in the order of publishing",
-		Saboteurs: []string{"reverses-reads"}, Test: publisherOrder,
+		Faults: []string{"receive-reverses"}, Test: publisherOrder,
 	}, {
 		ID: "C01", Name: "batch-of-topics", Promise: "of a batch over several topics, each topic gets its own, in order",
-		Saboteurs: []string{"first-topic-wins"}, Test: batchOfTopics,
+		Faults: []string{"publish-one-topic"}, Test: batchOfTopics,
 	}, {
 		ID: "P16", Name: "names", Promise: "topics and groups whose names differ in anything are apart",
-		Saboteurs: []string{"folds-topics", "folds-groups", "joins-names"}, Test: names,
+		Faults: []string{"names-fold"}, Test: names,
 	},
 }
 

@@ -13,24 +13,24 @@ import (
 var readLaws = []law.Law{
 	{
 		ID: "C34", Name: "read", Promise: "Read returns what a topic keeps after a position, oldest first, and no group notices",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"reads-from-included", "reads-settle", "reads-backwards", "reads-bare", "reads-share-memory", "reads-pages-of-bytes"}, Test: read,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
+		Faults: []string{"read-from-included"}, Test: read,
 	}, {
 		ID: "C35", Name: "read-waits-not", Promise: "Read returns none at the end, at once",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"reads-wait"}, Test: readWaitsNot,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
+		Faults: []string{"read-from-included"}, Test: readWaitsNot,
 	}, {
 		ID: "C87", Name: "read-while-publishing", Promise: "a reader that reads page after page, while others publish, gets each message once and in order",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"reads-lose-neighbours", "reads-from-included"}, Test: readWhilePublishing,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
+		Faults: []string{"publish-loses", "read-from-included"}, Test: readWhilePublishing,
 	}, {
 		ID: "C88", Name: "read-many", Promise: "Read returns as many messages as it is asked for, if they are there, also over many that were removed",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
-		Saboteurs: []string{"reads-to-a-gap", "removes-a-few"}, Test: readMany,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
+		Faults: []string{"remove-ignored", "publish-loses"}, Test: readMany,
 	}, {
 		ID: "C36", Name: "read-unknown-topic", Promise: "Read of a topic that does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"shrugs"}, Test: readUnknownTopic,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
+		Faults: []string{"errors-hidden"}, Test: readUnknownTopic,
 	},
 }
 

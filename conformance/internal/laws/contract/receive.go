@@ -14,28 +14,28 @@ import (
 var receiveLaws = []law.Law{
 	{
 		ID: "C08", Name: "at-most-max", Promise: "Receive returns at most max",
-		Saboteurs: []string{"ignores-max"}, Test: atMostMax,
+		Faults: []string{"receive-exceeds"}, Test: atMostMax,
 	}, {
 		ID: "C64", Name: "max-of-none", Promise: "Receive of none, or of fewer, returns at once and takes nothing",
-		Saboteurs: []string{"ignores-max", "waits-for-none"}, Test: maxOfNone,
+		Faults: []string{"receive-exceeds"}, Test: maxOfNone,
 	}, {
 		ID: "C09", Name: "come-backs-first", Promise: "what comes back is handed out before what is new",
-		Saboteurs: []string{"new-first"}, Test: comeBacksFirst,
+		Faults: []string{"receive-reverses"}, Test: comeBacksFirst,
 	}, {
 		ID: "C10", Name: "equal-due-by-position", Promise: "of those that are due together when Receive begins the lower position goes first",
-		Saboteurs: []string{"reverses-reads"}, Test: equalDueByPosition,
+		Faults: []string{"receive-reverses"}, Test: equalDueByPosition,
 	}, {
 		ID: "D08", Name: "attempt-sequence", Promise: "the attempt is 1, 2, 3, … in each group, where the backend counts",
-		Saboteurs: []string{"stuck-attempt", "attempt-of-all-groups"}, Test: attemptSequence,
+		Faults: []string{"receive-miscounts"}, Test: attemptSequence,
 	}, {
 		ID: "C68", Name: "redelivered", Promise: "a delivery says whether the message was delivered in the group before: by an expired lease, or given back, with Refund too",
-		Saboteurs: []string{"redelivered-never", "redelivered-in-other-groups", "redelivered-by-attempt", "redelivered-to-the-member"}, Test: redelivered,
+		Faults: []string{"receive-forgets-redelivered"}, Test: redelivered,
 	}, {
 		ID: "C11", Name: "cancel-loses-nothing", Promise: "no delivery is lost to a Receive that is cancelled",
-		Saboteurs: []string{"abandons-on-cancel", "leaves-reads-behind"}, Test: cancelLosesNothing,
+		Faults: []string{"receive-drops-on-cancel"}, Test: cancelLosesNothing,
 	}, {
 		ID: "C78", Name: "lost-leases-free", Promise: "a member whose deliveries others have taken and acknowledged receives as many again",
-		Saboteurs: []string{"counts-lost-as-held"}, Test: lostLeasesFree,
+		Faults: []string{"receive-counts-lost-as-held"}, Test: lostLeasesFree,
 	},
 }
 

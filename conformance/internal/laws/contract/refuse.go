@@ -15,19 +15,19 @@ import (
 var refuseLaws = []law.Law{
 	{
 		ID: "P11", Name: "too-large", Promise: "a message whose Size is over the limit is refused as too large, one at the limit is not",
-		Needs:     []law.Need{law.NeedPayloadLimit},
-		Saboteurs: []string{"blurs-errors", "cuts-large", "sizes-without-headers", "sizes-with-framing"}, Test: tooLarge,
+		Needs:  []law.Need{law.NeedPayloadLimit},
+		Faults: []string{"publish-hides-failures", "publish-cleans"}, Test: tooLarge,
 	}, {
 		ID: "P13", Name: "batch-partial", Promise: "one message that is refused does not keep the others of its batch from being stored, and the errors say which",
-		Needs:     []law.Need{law.NeedPayloadLimit},
-		Saboteurs: []string{"blurs-batches", "hides-failures", "wakes-on-success-only", "errors-by-topic"}, Test: batchPartial,
+		Needs:  []law.Need{law.NeedPayloadLimit},
+		Faults: []string{"batches-fail-as-one", "publish-hides-failures"}, Test: batchPartial,
 	}, {
 		ID: "P14", Name: "publish-done-context", Promise: "a Publish whose context is done stores nothing and says so",
-		Saboteurs: []string{"ignores-publish-context"}, Test: publishDoneContext,
+		Faults: []string{"calls-ignore-contexts"}, Test: publishDoneContext,
 	}, {
 		ID: "P10", Name: "full-store", Promise: "a full store refuses with ErrFull, keeps what it has, and takes more when there is room",
-		Needs:     []law.Need{law.NeedBound},
-		Saboteurs: []string{"hides-failures", "drops-oldest", "blurs-batches", "hides-removed"}, Test: fullStore,
+		Needs:  []law.Need{law.NeedBound},
+		Faults: []string{"publish-hides-failures", "batches-fail-as-one", "remove-ignored"}, Test: fullStore,
 	},
 }
 

@@ -12,16 +12,16 @@ import (
 var removeLaws = []law.Law{
 	{
 		ID: "C65", Name: "remove", Promise: "Remove takes exactly the named messages out of a topic, and a second time changes nothing",
-		Needs:     []law.Need{law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"removes-nothing", "removes-below", "removes-once", "hides-removed", "skips-after-removed", "depth-counts-removes"}, Test: remove,
+		Needs:  []law.Need{law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Reader]()},
+		Faults: []string{"remove-ignored", "settle-once", "read-from-included"}, Test: remove,
 	}, {
 		ID: "C66", Name: "remove-in-groups", Promise: "no group is delivered a removed message, except with ErrGone, whether it was unread, held or delayed; what is held may be settled",
-		Needs:     []law.Need{law.NeedVerb[backend.Remover](), law.NeedDelayer},
-		Saboteurs: []string{"removes-nothing", "hides-removed"}, Test: removeInGroups,
+		Needs:  []law.Need{law.NeedVerb[backend.Remover](), law.NeedDelayer},
+		Faults: []string{"remove-ignored"}, Test: removeInGroups,
 	}, {
 		ID: "C67", Name: "remove-unknown-topic", Promise: "Remove from a topic that does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedVerb[backend.Remover]()},
-		Saboteurs: []string{"shrugs"}, Test: removeUnknownTopic,
+		Needs:  []law.Need{law.NeedVerb[backend.Remover]()},
+		Faults: []string{"errors-hidden"}, Test: removeUnknownTopic,
 	},
 }
 

@@ -15,44 +15,44 @@ import (
 var settlerLaws = []law.Law{
 	{
 		ID: "C99", Name: "settle-held", Promise: "a message that an operator settles does not come back, also if a member of another process holds it; the other messages do",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
-		Saboteurs: []string{"settles-nothing", "settles-below", "settles-without-saying"}, Test: settleHeld,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
+		Faults: []string{"settle-ignored"}, Test: settleHeld,
 	}, {
 		ID: "C100", Name: "settle-delayed", Promise: "a delayed message that an operator settles does not come back; other delayed messages do",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer},
-		Saboteurs: []string{"settles-nothing", "settles-what-is-held", "settles-below"}, Test: settleDelayed,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer},
+		Faults: []string{"settle-ignored"}, Test: settleDelayed,
 	}, {
 		ID: "C101", Name: "settle-others", Promise: "other groups do not notice that an operator settles a message",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
-		Saboteurs: []string{"settles-every-group"}, Test: settleOthers,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
+		Faults: []string{"every-group"}, Test: settleOthers,
 	}, {
 		ID: "C102", Name: "settle-holder", Promise: "where acknowledgements are fenced, the holder of a message that an operator has settled is told by Ack, Delay and Extend that its lease is lost",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer, law.NeedExtender, law.NeedFence},
-		Saboteurs: []string{"settles-in-secret", "settles-nothing"}, Test: settleHolder,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer, law.NeedExtender, law.NeedFence},
+		Faults: []string{"lost-leases-hidden", "settle-ignored"}, Test: settleHolder,
 	}, {
 		ID: "C103", Name: "settle-holder-unfenced", Promise: "where acknowledgements are not fenced, no call of its holder brings back a message that an operator has settled, and a holder that receives is soon told that its lease is lost",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer, law.NeedExtender},
-		Saboteurs: []string{"settles-until-the-holder-calls", "settles-in-secret"}, Test: settleHolderUnfenced,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer, law.NeedExtender},
+		Faults: []string{"settle-ignored", "lost-leases-hidden"}, Test: settleHolderUnfenced,
 	}, {
 		ID: "C104", Name: "settle-settled", Promise: "to settle a message that its group has settled changes nothing",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
-		Saboteurs: []string{"settles-once"}, Test: settleSettled,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
+		Faults: []string{"settle-once"}, Test: settleSettled,
 	}, {
 		ID: "C105", Name: "settle-refused", Promise: "an operator cannot settle a message that its group has never received, and what is no position is refused",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
-		Saboteurs: []string{"settles-ahead"}, Test: settleRefused,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
+		Faults: []string{"settle-ahead"}, Test: settleRefused,
 	}, {
 		ID: "C106", Name: "settle-unknown", Promise: "to settle a message of a topic or group that does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler]()},
-		Saboteurs: []string{"shrugs"}, Test: settleUnknown,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
+		Faults: []string{"errors-hidden"}, Test: settleUnknown,
 	}, {
 		ID: "C107", Name: "settle-lost-reply", Promise: "an operator whose answer is lost is not told that nothing was changed, if the message was settled",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDropReply},
-		Saboteurs: []string{"settles-and-denies"}, Test: settleLostReply,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDropReply},
+		Faults: []string{"errors-hidden"}, Test: settleLostReply,
 	}, {
 		ID: "C108", Name: "settled", Promise: "Settled is true for a message that an operator has settled, and false for one that is held, delayed, due again, or was never received",
-		Needs:     []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer},
-		Saboteurs: []string{"knows-nothing-settled", "takes-all-for-settled"}, Test: tellSettled,
+		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer},
+		Faults: []string{"settle-ahead"}, Test: tellSettled,
 	},
 }
 

@@ -12,22 +12,22 @@ import (
 var startLaws = []law.Law{
 	{
 		ID: "D05", Name: "start-earliest", Promise: "a new group that starts earliest sees what the topic keeps",
-		Saboteurs: []string{"always-latest", "starts-at-trimmed"}, Test: startEarliest,
+		Faults: []string{"start-latest"}, Test: startEarliest,
 	}, {
 		ID: "D06", Name: "start-latest", Promise: "a new group that starts latest sees what is published after Attach returned, and nothing from before",
-		Saboteurs: []string{"always-earliest", "creates-groups-late"}, Test: startLatest,
+		Faults: []string{"attach-later"}, Test: startLatest,
 	}, {
 		ID: "C14", Name: "start-after", Promise: "a new group that starts after a position sees what follows it",
-		Saboteurs: []string{"always-earliest", "always-latest", "refuses-trimmed-starts"}, Test: startAfter,
+		Faults: []string{"start-latest"}, Test: startAfter,
 	}, {
 		ID: "C15", Name: "start-once", Promise: "Start is used only when the group is created",
-		Saboteurs: []string{"starts-every-time"}, Test: startOnce,
+		Faults: []string{"start-every-time"}, Test: startOnce,
 	}, {
 		ID: "D07", Name: "position-kept", Promise: "a group goes on where it was after all its members have left",
-		Saboteurs: []string{"forgets-groups", "starts-every-time"}, Test: positionKept,
+		Faults: []string{"start-every-time"}, Test: positionKept,
 	}, {
 		ID: "C59", Name: "start-never-issued", Promise: "a Start at a position that the backend cannot have issued is refused, makes no group and changes none",
-		Saboteurs: []string{"starts-anywhere", "refuses-too-late"}, Test: startNeverIssued,
+		Faults: []string{"start-latest", "attach-creates-first"}, Test: startNeverIssued,
 	},
 }
 

@@ -12,18 +12,18 @@ import (
 var startAtLaws = []law.Law{
 	{
 		ID: "C95", Name: "start-at", Promise: "a new group that starts at a time gets what was stored then or later, and nothing from before",
-		Saboteurs: []string{"starts-at-the-end", "starts-at-the-beginning"}, Test: startAt,
+		Faults: []string{"start-latest"}, Test: startAt,
 	}, {
 		ID: "C96", Name: "start-at-ends", Promise: "a time before all messages is the oldest message, and a time in the future is the next message",
-		Saboteurs: []string{"starts-at-the-end", "starts-at-the-beginning"}, Test: startAtEnds,
+		Faults: []string{"start-latest"}, Test: startAtEnds,
 	}, {
 		ID: "C97", Name: "reset-at", Promise: "a group that is reset to a time begins anew with what was stored then or later",
-		Needs:     []law.Need{law.NeedVerb[backend.Admin]()},
-		Saboteurs: []string{"starts-at-the-end", "starts-at-the-beginning"}, Test: resetAt,
+		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
+		Faults: []string{"start-latest"}, Test: resetAt,
 	}, {
 		ID: "C98", Name: "read-at", Promise: "Read begins where a group with the same Start would",
-		Needs:     []law.Need{law.NeedVerb[backend.Reader]()},
-		Saboteurs: []string{"starts-at-the-end", "starts-at-the-beginning", "reads-from-included"}, Test: readAt,
+		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
+		Faults: []string{"start-latest", "read-from-included"}, Test: readAt,
 	},
 }
 

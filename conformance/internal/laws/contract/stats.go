@@ -12,36 +12,36 @@ import (
 var statsLaws = []law.Law{
 	{
 		ID: "M03", Name: "stats-truth", Promise: "each number of Stats is exact or unknown",
-		Needs:     []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
-		Saboteurs: []string{"lag-is-depth", "delayed-is-in-flight", "unacked-is-in-flight", "oldest-is-now", "depth-counts-removes"}, Test: statsTruth,
+		Needs:  []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
+		Faults: []string{"stats-lie"}, Test: statsTruth,
 	}, {
 		ID: "M03", Name: "stats-of-expired", Promise: "a message whose lease or delay is over counts as in flight or delayed, until a member receives it",
-		Needs:     []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
-		Saboteurs: []string{"forgets-expired", "expired-is-lag", "delayed-is-in-flight"}, Test: statsOfExpired,
+		Needs:  []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
+		Faults: []string{"stats-lie"}, Test: statsOfExpired,
 	}, {
 		ID: "M03", Name: "stats-of-start", Promise: "Lag counts from where a group began, not from where its topic began",
-		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
-		Saboteurs: []string{"lag-is-depth", "lag-ignores-start"}, Test: statsOfStart,
+		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
+		Faults: []string{"stats-lie"}, Test: statsOfStart,
 	}, {
 		ID: "M03", Name: "lag-truth", Promise: "Lag is exact or unknown after any calls, and so is the sum of Lag and Unacked",
-		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
-		Saboteurs: []string{"lag-is-depth", "trims-unread"}, Test: lagTruth,
+		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
+		Faults: []string{"stats-lie", "maintain-trims-unread"}, Test: lagTruth,
 	}, {
 		ID: "C62", Name: "stats-oldest", Promise: "Oldest is when the oldest message was stored that the group has not settled, held or not, and zero if there is none",
-		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
-		Saboteurs: []string{"oldest-is-now", "oldest-never-moves", "oldest-is-unread"}, Test: statsOldest,
+		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
+		Faults: []string{"stats-lie"}, Test: statsOldest,
 	}, {
 		ID: "C86", Name: "clock", Promise: "Now is the clock by which messages get their time of storing",
-		Needs:     []law.Need{law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Clocker]()},
-		Saboteurs: []string{"clock-ahead", "clock-behind", "stopped-clock"}, Test: clock,
+		Needs:  []law.Need{law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Clocker]()},
+		Faults: []string{"stats-lie"}, Test: clock,
 	}, {
 		ID: "C37", Name: "stats-members", Promise: "Stats counts the members of all processes, also those that wait for longer than a lease, until they or their backends are closed",
-		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
-		Saboteurs: []string{"members-never-leave", "members-fall-asleep", "members-of-own-process", "members-leave-twice", "never-closes"}, Test: statsMembers,
+		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
+		Faults: []string{"closed-works"}, Test: statsMembers,
 	}, {
 		ID: "C38", Name: "stats-unknown", Promise: "Stats of a topic or group that does not exist is ErrGone",
-		Needs:     []law.Need{law.NeedVerb[backend.Statser]()},
-		Saboteurs: []string{"shrugs"}, Test: statsUnknown,
+		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
+		Faults: []string{"errors-hidden"}, Test: statsUnknown,
 	},
 }
 

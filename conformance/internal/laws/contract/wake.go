@@ -14,24 +14,24 @@ import (
 var wakeLaws = []law.Law{
 	{
 		ID: "D17", Name: "wake-latency", Promise: "a message published to an idle group is received within half a second, mostly, even if its batch begins with another topic",
-		Saboteurs: []string{"polls-seldom", "wakes-first-topic-only"}, Test: wakeLatency,
+		Faults: []string{"publish-one-topic"}, Test: wakeLatency,
 	}, {
 		ID: "C12", Name: "wakes-each", Promise: "if one member takes only a part, another that waits gets the rest",
-		Saboteurs: []string{"one-reader-at-a-time"}, Test: wakesEach,
+		Faults: []string{"receive-in-turn"}, Test: wakesEach,
 	}, {
 		ID: "C49", Name: "wakes-for-delays", Promise: "a member that waits receives what another gives back when it is due, even if it expected nothing so soon",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"delays-a-lease-at-least"}, Test: wakesForDelays,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"delay-ignored", "delay-truncated"}, Test: wakesForDelays,
 	}, {
 		ID: "C57", Name: "delay-meets-receive", Promise: "what a member gives back while its own Receive begins is received at most half a second after it is due",
-		Needs:     []law.Need{law.NeedDelayer},
-		Saboteurs: []string{"reads-miss-delays"}, Test: delayMeetsReceive,
+		Needs:  []law.Need{law.NeedDelayer},
+		Faults: []string{"receive-in-turn"}, Test: delayMeetsReceive,
 	}, {
 		ID: "C50", Name: "cancel-passes-on", Promise: "a message whose arrival woke a member that is just cancelled goes to another that waits",
-		Saboteurs: []string{"leaves-reads-behind"}, Test: cancelPassesOn,
+		Faults: []string{"receive-drops-on-cancel"}, Test: cancelPassesOn,
 	}, {
 		ID: "S06", Name: "cancel-fast", Promise: "Receive returns within a second after its context is done, with an error of the context or none",
-		Saboteurs: []string{"deaf-to-cancel", "cancel-is-an-outage", "deadline-is-an-outage"}, Test: cancelFast,
+		Faults: []string{"receive-deaf"}, Test: cancelFast,
 	},
 }
 
