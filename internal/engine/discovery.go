@@ -78,7 +78,7 @@ func (d *discovery) begin() {
 		start := time.Now()
 		topics, err := d.list(r.ctx)
 		took := time.Since(start)
-		if r.ctx.Err() != nil {
+		if r.ctx.Err() != nil || errors.Is(err, backend.ErrClosed) { // a closed backend never opens again
 			return
 		}
 		d.announce(topics, err)

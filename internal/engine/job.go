@@ -108,6 +108,9 @@ func (e *Engine) watchPartitionCount(s *Subscription) {
 			s.fail(err)
 			return
 		}
+		if errors.Is(err, backend.ErrClosed) {
+			return
+		}
 		r.runIn(partitionCountPoll) // after other errors too: the member meets them itself
 	})
 	e.jobs[[2]string{partition.NumberTopic(s.Topic), s.Group}] = j
@@ -158,7 +161,7 @@ func (e *Engine) maintain(topic string, s *Subscription) {
 		defer cancel()
 		err := callDriver("Maintain", func() (err error) { next, err = m.Maintain(ctx, topic, group); return err })
 		switch {
-		case r.ctx.Err() != nil:
+		case r.ctx.Err() != nil, errors.Is(err, backend.ErrClosed): // a closed backend never opens again
 			return
 		case err != nil:
 			e.notifier.failed(observer.Maintain, observer.About{Topic: topic, Group: group}, 0, err)

@@ -149,3 +149,27 @@ func TestAnOutageIsFewLines(t *testing.T) {
 		require.Contains(t, end, fmt.Sprint(" subscriptions=", subscriptions))
 	})
 }
+
+// A backend that was closed without its bus ends the bus's jobs: a closed backend never opens again,
+// so trying every second for the life of the process would only fill the log.
+func TestAClosedBackendEndsTheJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log warnings
+		b := inmemory.New(inmemory.Options{})
+		bus, err := eventbus.New(b, eventbus.Options{Observer: log.observer()})
+		require.NoError(t, err)
+		_, err = bus.Subscribe(t.Context(), "plain", eventbus.SubscribeOptions{Group: "g"}, succeed)
+		require.NoError(t, err)
+		require.NoError(t, bus.PublishIn(t.Context(), "plain", time.Hour, &eventbus.Event{}))
+		_, err = bus.Subscribe(t.Context(), "found.*", eventbus.SubscribeOptions{Group: "g"}, succeed)
+		require.NoError(t, err)
+		time.Sleep(time.Minute) // each job has run
+		require.NoError(t, b.Close())
+		time.Sleep(30 * time.Second)
+		before := len(log.lines())
+		time.Sleep(2 * time.Hour)
+		after := len(log.lines())
+		require.NoError(t, bus.Shutdown(t.Context()))
+		require.Equal(t, before, after, "log lines after the backend was closed")
+	})
+}
