@@ -201,7 +201,7 @@ func TestPastGroupsAreForgotten(t *testing.T) {
 	require.Empty(t, b.repairFrom)
 }
 
-// The memory of a wire does not keep a large string alive of which a topic was a part.
+// The memory of a session does not keep a large string alive of which a topic was a part.
 func TestPublishedTopicsKeepLittle(t *testing.T) {
 	server := inspected(t)
 	var mem publishBatch

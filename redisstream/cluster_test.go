@@ -140,8 +140,8 @@ func TestReplicaThatTakesOverIsUsed(t *testing.T) {
 	}
 }
 
-// Connections to a Cluster node that no call has used for a while are closed, also if their
-// wire is idle. Otherwise they stay open after the node has left the Cluster.
+// Connections to a Cluster node that no call has used for a while are closed, even if their
+// session is idle. Otherwise they stay open after the node has left the Cluster.
 func TestUnusedNodesHaveNoConnections(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

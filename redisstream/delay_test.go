@@ -182,7 +182,7 @@ func TestMuchDueAtOnceHoldsUpNobody(t *testing.T) {
 		require.NoError(t, s.Delay(t.Context(), later))
 		left -= len(later)
 	}
-	// Half of a present timestamp is long ago, so all messages become due at once.
+	// Half of a current timestamp is long ago, so all messages become due at once.
 	delayed := stream + ":delayed:" + workers
 	require.NoError(t, admin.ZUnionStore(t.Context(), delayed, &redis.ZStore{Keys: []string{delayed}, Weights: []float64{0.5}}).Err())
 	require.NoError(t, admin.ConfigSet(t.Context(), "slowlog-log-slower-than", fmt.Sprint(slow.Microseconds())).Err())

@@ -90,7 +90,7 @@ func TestEphemeralGroupLeavesNothing(t *testing.T) {
 	require.False(t, exists(t, b))
 }
 
-// Close of a Backend closes its members, and so deletes their groups.
+// Close of a Backend closes its members, which deletes their groups.
 func TestClosedBackendLeavesNoEphemeralGroup(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -143,7 +143,7 @@ func nothingNew(t testing.TB, s backend.Source) {
 	}
 }
 
-// If the index is lost, Maintain of a living member makes it anew. If a member is missing in its
+// If the index is lost, Maintain of a living member rebuilds it. If a member is missing in its
 // group, Maintain adds it again, but not to a group that was deleted or is lasting.
 func TestIndexOfMembersHeals(t *testing.T) {
 	t.Parallel()
@@ -176,7 +176,7 @@ func TestIndexOfMembersHeals(t *testing.T) {
 	require.Zero(t, client.Exists(t.Context(), index).Val())
 }
 
-// A lost stream takes its groups along. They may be made anew with either kind.
+// A lost stream takes its groups along. They may be created again as either kind.
 func TestEphemeralGroupOfLostStream(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -22,7 +22,7 @@ func ScriptTexts() (texts []string) {
 	return texts
 }
 
-// ScriptName is the name of the script with a digest or a text.
+// ScriptName returns the name of the script with this digest or text.
 func ScriptName(digest string) string {
 	for _, text := range ScriptTexts() {
 		sum := sha1.Sum([]byte(text))
@@ -49,7 +49,7 @@ var DelayDigest = delayScript.digest
 // SetYouth sets how long a stream is young.
 func (b *Backend) SetYouth(d time.Duration) { b.youngFor = d }
 
-// AskAgain makes the backend believe that a second has passed since it asked for bounds.
+// AskAgain makes the backend's knowledge of limits a second older, so that it asks again.
 func (b *Backend) AskAgain() {
 	b.bounds.mu.Lock()
 	defer b.bounds.mu.Unlock()
@@ -58,10 +58,10 @@ func (b *Backend) AskAgain() {
 	}
 }
 
-// Age makes the backend believe that a minute has passed since prune looked at connections.
+// Age makes the last prune a minute older, so that connections are looked at again.
 func (b *Backend) Age() { b.pruned.Store(time.Now().Add(-idleTimeout - time.Second).UnixNano()) }
 
-// Forget makes the backend believe that all connections are unused for a while.
+// Forget makes all connections look unused for a while.
 func (b *Backend) Forget() {
 	b.all.Range(func(one, _ any) bool {
 		w := one.(*session)
@@ -74,7 +74,7 @@ func (b *Backend) Forget() {
 	})
 }
 
-// ReplaceMaster makes the backend believe that Sentinel has replaced the master.
+// ReplaceMaster makes the backend act as if Sentinel had replaced the master.
 func (b *Backend) ReplaceMaster() { b.masterEpoch.Add(1) }
 
 // HoldSessions takes all sessions of the pool, so that a call that needs one waits.

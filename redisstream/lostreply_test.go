@@ -250,7 +250,7 @@ func TestWhatIsNotAnsweredIsNotRepeated(t *testing.T) {
 	}
 }
 
-// lose publishes ms and loses the answer. It expects so many commands of the given name.
+// lose publishes ms and loses the reply. It expects this many commands of the given name.
 func (p *proxied) lose(t *testing.T, b *redisstream.Backend, ms []*backend.Message, commands int64, name string) {
 	before := p.commands(name)
 	p.drop(name)

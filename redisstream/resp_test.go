@@ -61,7 +61,7 @@ type entry struct {
 	err       error
 }
 
-// ours reads text, a reply of XREADGROUP, through a wire, as a source does.
+// ours reads text, a reply of XREADGROUP, through a session, as a source does.
 func ours(t testing.TB, text []byte) (entries []entry, err error) {
 	b, err := New(speaker(t, text), Options{})
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
 	"github.com/seed41896749/eventbus/internal/testing/testproc"
 )
 
