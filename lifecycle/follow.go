@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // How often Follow polls a topic without new records.
@@ -27,7 +28,7 @@ const (
 func Follow(ctx context.Context, b backend.Backend, topics ...string) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		positions := make([]string, len(topics))
-		for wait := minPoll; ctx.Err() == nil; {
+		for poll := minPoll; ctx.Err() == nil; {
 			found := false
 			for i, topic := range topics {
 				n, ok := follow(ctx, b, topic, &positions[i], yield)
@@ -37,16 +38,11 @@ func Follow(ctx context.Context, b backend.Backend, topics ...string) iter.Seq2[
 				found = found || n > 0
 			}
 			if found {
-				wait = minPoll
+				poll = minPoll
 				continue
 			}
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-			}
-			wait = min(wait*2, maxPoll)
+			wait.Sleep(ctx, poll)
+			poll = min(poll*2, maxPoll)
 		}
 	}
 }

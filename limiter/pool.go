@@ -3,8 +3,9 @@ package limiter
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
+
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 var _ Limiter = (*pool)(nil)
@@ -17,18 +18,12 @@ type pool struct {
 	bytes int64
 
 	mu      sync.Mutex
-	taken   int       // slots of open grants, and slots that hold messages
-	open    Grant     // the sum of the grants whose reads have not ended
-	held    int64     // the total size of the messages held, in bytes
-	largest int64     // the size of a message that was read alone; it shrinks with each read
-	shared  bool      // two grants were open at the same time
-	waiters []*waiter // the waiting calls of Acquire, in order; while there are any, no slot is free
-}
-
-// A waiter is a waiting call of Acquire, for at most max slots.
-type waiter struct {
-	max  int
-	gets chan Grant
+	taken   int                    // slots of open grants, and slots that hold messages
+	open    Grant                  // the sum of the grants whose reads have not ended
+	held    int64                  // the total size of the messages held, in bytes
+	largest int64                  // the size of a message that was read alone; it shrinks with each read
+	shared  bool                   // two grants were open at the same time
+	waiting wait.Queue[int, Grant] // the waiting calls of Acquire, in order; while there are any, no slot is free
 }
 
 func newPool(slots int, bytes int64) *pool { return &pool{slots: slots, bytes: bytes} }
@@ -39,30 +34,27 @@ func (p *pool) Acquire(ctx context.Context, max int) (Grant, error) {
 		return g, nil
 	}
 	select {
-	case g := <-w.gets:
+	case g := <-w.Granted:
 		return g, nil
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at := slices.Index(p.waiters, w); at >= 0 {
-		p.waiters = slices.Delete(p.waiters, at, at+1)
+	if p.waiting.Leave(w) {
 		return Grant{}, context.Cause(ctx)
 	}
-	return <-w.gets, nil // granted just now
+	return <-w.Granted, nil // granted just now
 }
 
 // take grants at most max slots, or returns a new waiter.
-func (p *pool) take(max int) (Grant, *waiter) {
+func (p *pool) take(max int) (Grant, *wait.Waiter[int, Grant]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shared = p.shared || p.open.Messages > 0
 	if g := p.grant(max); g.Messages > 0 {
 		return g, nil
 	}
-	w := &waiter{max: max, gets: make(chan Grant, 1)}
-	p.waiters = append(p.waiters, w)
-	return Grant{}, w
+	return Grant{}, p.waiting.Join(max)
 }
 
 // grant grants as many slots as are free, at most max. The caller holds mu.
@@ -161,12 +153,8 @@ func (p *pool) Release(r Released) {
 
 // wake grants free slots to waiters, in order. The caller holds mu.
 func (p *pool) wake() {
-	for len(p.waiters) > 0 {
-		g := p.grant(p.waiters[0].max)
-		if g.Messages <= 0 {
-			return
-		}
-		p.waiters[0].gets <- g
-		p.waiters = slices.Delete(p.waiters, 0, 1)
-	}
+	p.waiting.Admit(func(max int) (Grant, bool) {
+		g := p.grant(max)
+		return g, g.Messages > 0
+	})
 }

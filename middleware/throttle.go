@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/observer"
 )
 
@@ -117,15 +118,11 @@ func (b *bucket) await(ctx context.Context) error {
 	case delay == 0:
 		return nil
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !wait.Sleep(ctx, delay) {
 		r.Cancel()
 		return &observer.NotRunError{Err: context.Cause(ctx)}
 	}
+	return nil
 }
 
 // An lru is a map that keeps the max values that were put last. It is not safe for concurrent use.

@@ -58,6 +58,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/store"
 )
 
@@ -210,16 +211,12 @@ const (
 // every 10 ms and later every 250 ms, and returns the store's first error. If ctx ends, the error
 // wraps the cause of ctx.
 func Wait(ctx context.Context, s store.Store, topic, group, id string) ([]byte, error) {
-	for wait := minPoll; ; wait = min(wait*3/2, maxPoll) {
+	for poll := minPoll; ; poll = min(poll*3/2, maxPoll) {
 		data, ok, err := Get(ctx, s, topic, group, id)
 		if ok || err != nil && ctx.Err() == nil {
 			return data, err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.Sleep(ctx, poll) {
 			return nil, fmt.Errorf("results: wait for event %q of %s/%s: %w", id, topic, group, context.Cause(ctx))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/ndjson"
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/lifecycle"
 )
 
@@ -109,7 +110,7 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 		topic = lifecycle.Topic(topic)
 	}
 	from, err := t.begin(ctx, r, topic)
-	left, wait := t.count, pollFirst
+	left, poll := t.count, pollFirst
 	for err == nil {
 		var ms []backend.Message
 		if ms, err = t.read(ctx, r, topic, from); errors.Is(err, backend.ErrGone) {
@@ -121,7 +122,7 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 		switch {
 		case err != nil:
 		case len(ms) > 0:
-			from, wait = backend.StartAfter(ms[len(ms)-1].Position), pollFirst
+			from, poll = backend.StartAfter(ms[len(ms)-1].Position), pollFirst
 			if t.lifecycle {
 				ms = slices.DeleteFunc(ms, func(m backend.Message) bool { return !isRecord(&m, group) })
 			}
@@ -136,8 +137,10 @@ func (t *tail) run(cmd *cobra.Command, topic string) error {
 		case !t.follow:
 			return nil
 		default:
-			err = pause(ctx, wait)
-			wait = min(wait*2, pollLast)
+			if !wait.Sleep(ctx, poll) {
+				err = context.Cause(ctx)
+			}
+			poll = min(poll*2, pollLast)
 		}
 	}
 	if t.follow && ctx.Err() != nil {
@@ -157,19 +160,19 @@ func (t *tail) begin(ctx context.Context, r backend.Reader, topic string) (from 
 		return from, err
 	}
 	from = eventbus.StartEarliest
-	for wait := pollFirst; ; wait = min(wait*2, pollLast) {
+	for poll := pollFirst; ; poll = min(poll*2, pollLast) {
 		ms, err := t.read(ctx, r, topic, from)
 		switch {
 		case errors.Is(err, backend.ErrGone) && t.follow:
 			return "", nil
 		case t.passes(ctx, err):
-			if err := pause(ctx, wait); err != nil {
-				return "", err
+			if !wait.Sleep(ctx, poll) {
+				return "", context.Cause(ctx)
 			}
 		case err != nil || len(ms) == 0:
 			return from, err
 		default:
-			from, wait = backend.StartAfter(ms[len(ms)-1].Position), pollFirst
+			from, poll = backend.StartAfter(ms[len(ms)-1].Position), pollFirst
 		}
 	}
 }
@@ -208,16 +211,4 @@ func (t *tail) write(cmd *cobra.Command, ms []backend.Message) error {
 	}
 	_, err := cmd.OutOrStdout().Write(lines)
 	return err
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

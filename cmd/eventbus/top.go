@@ -16,6 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/internal/groupstats"
 	"github.com/seed41896749/eventbus/internal/operator"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 const topHelp = `Show how the groups of the given topics are doing, or all groups, and refresh the
@@ -97,7 +98,7 @@ func (t *top) run(cmd *cobra.Command, names []string) error {
 				return s.Err
 			}
 		}
-		if pause(ctx, min(t.interval/4, 250*time.Millisecond)) != nil {
+		if !wait.Sleep(ctx, min(t.interval/4, 250*time.Millisecond)) {
 			return nil // an interrupt ends it normally
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // turns lets the topics of a subscription read in turn, because a Receive that waits takes a
@@ -28,16 +30,15 @@ type roundRobin struct {
 type turnQueue struct {
 	most    int
 	open    []*turn
-	waiting []*turn
+	waiting wait.Queue[*turn, struct{}]
 }
 
 // A turn is the right to call Receive.
 type turn struct {
-	busy    bool
-	granted chan struct{} // closed when it begins
-	since   time.Time     // when Receive was called; zero: it was not yet
-	end     func()        // ends the Receive
-	ended   bool          // end was called
+	busy  bool
+	since time.Time // when Receive was called; zero: it was not yet
+	end   func()    // ends the Receive
+	ended bool      // end was called
 }
 
 const (
@@ -83,21 +84,23 @@ func (t *roundRobin) acquire(ctx context.Context, busy bool) (own *turn, ok bool
 	if t == nil {
 		return nil, ctx.Err() == nil
 	}
-	own = &turn{busy: busy, granted: make(chan struct{})}
+	own = &turn{busy: busy}
 	t.mu.Lock()
 	q := t.queue(own)
-	q.waiting = append(q.waiting, own)
+	w := q.waiting.Join(own)
 	q.grant()
 	t.preempt()
 	t.mu.Unlock()
 	select {
-	case <-own.granted:
+	case <-w.Granted:
 		return own, true
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q.leave(own)
+	if !q.waiting.Leave(w) { // granted just now
+		q.release(own)
+	}
 	return nil, false
 }
 
@@ -108,19 +111,20 @@ func (t *roundRobin) queue(own *turn) *turnQueue {
 	return &t.idle
 }
 
-// give begins the next turns.
+// grant begins the next turns.
 func (q *turnQueue) grant() {
-	for len(q.open) < q.most && len(q.waiting) > 0 {
-		q.open = append(q.open, q.waiting[0])
-		close(q.waiting[0].granted)
-		q.waiting = slices.Delete(q.waiting, 0, 1)
-	}
+	q.waiting.Admit(func(own *turn) (struct{}, bool) {
+		if len(q.open) >= q.most {
+			return struct{}{}, false
+		}
+		q.open = append(q.open, own)
+		return struct{}{}, true
+	})
 }
 
-// leave ends a turn that goes on, or waits.
-func (q *turnQueue) leave(own *turn) {
-	same := func(o *turn) bool { return o == own }
-	q.open, q.waiting = slices.DeleteFunc(q.open, same), slices.DeleteFunc(q.waiting, same)
+// release ends a turn, and begins the next one.
+func (q *turnQueue) release(own *turn) {
+	q.open = slices.DeleteFunc(q.open, func(o *turn) bool { return o == own })
 	q.grant()
 }
 
@@ -142,7 +146,7 @@ func (t *roundRobin) release(own *turn) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.queue(own).leave(own)
+	t.queue(own).release(own)
 }
 
 // hungers calls wait, which waits for room or for a place in a turn.
@@ -187,7 +191,7 @@ func (t *roundRobin) preempt() {
 // end is hurry for one queue. It returns when to look again; zero: nobody waits. The caller holds
 // mu.
 func (t *roundRobin) preemptIn(q *turnQueue, now time.Time) (next time.Duration) {
-	need := len(q.waiting) + t.waiters
+	need := q.waiting.Len() + t.waiters
 	for _, o := range q.open {
 		if need <= 0 {
 			return 0

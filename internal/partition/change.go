@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // A Change gives a topic another number of partitions. Run does it without harm to the order of any
@@ -208,7 +209,7 @@ func (w *changing) prepare(ctx context.Context) error {
 	if err := w.seize(ctx); err != nil {
 		return err
 	}
-	sleep(ctx, time.Until(w.marked.Add(fence)))
+	wait.Sleep(ctx, time.Until(w.marked.Add(fence)))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // An Owner works on the partitions that a Coordinator gets for it. The methods return soon, and
@@ -262,7 +263,7 @@ func (x *Coordinator) GiveBack(c *Claim, clean bool) {
 			break
 		}
 		x.trouble(kind, err)
-		if sleep(x.ctx, rest); x.ctx.Err() != nil { // a drain does not wait for longer
+		if wait.Sleep(x.ctx, rest); x.ctx.Err() != nil { // a drain does not wait for longer
 			break
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // A Member is a member of a group, as its last note describes it.
@@ -79,7 +80,7 @@ func Members(ctx context.Context, b backend.Backend, topic string) ([]Member, er
 		return nil, err
 	}
 	for until := time.Now().Add(deadAfter); ; {
-		sleep(ctx, lookAgain)
+		wait.Sleep(ctx, lookAgain)
 		if members, err = r.Look(ctx, b, topic); err != nil {
 			return nil, err
 		}

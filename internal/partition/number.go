@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // A NumberError says that a program cannot use the number of partitions that it states, because the
@@ -113,7 +114,7 @@ const tryTime = 2 * time.Second
 // patiently calls f, the first use of a topic, and again for some seconds while the topic is
 // unavailable: if several programs make a topic of a cluster at the same time, it has no leader for a moment.
 func patiently(ctx context.Context, f func(ctx context.Context) error) error {
-	for until := time.Now().Add(callTime); ; sleep(ctx, lookAgain) {
+	for until := time.Now().Add(callTime); ; wait.Sleep(ctx, lookAgain) {
 		try, cancel := context.WithTimeout(ctx, tryTime)
 		err := f(try)
 		late := try.Err() != nil

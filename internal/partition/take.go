@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/seed41896749/eventbus/internal/wait"
 )
 
 // beat writes a note each second, and learns from the notes of others how many tokens this member
@@ -14,7 +15,7 @@ import (
 func (x *Coordinator) beat() {
 	var lost astray
 	learned := time.Now()
-	for written := (time.Time{}); x.ctx.Err() == nil; sleep(x.ctx, lookEvery) {
+	for written := (time.Time{}); x.ctx.Err() == nil; wait.Sleep(x.ctx, lookEvery) {
 		writes := time.Since(written) >= beatEvery
 		if writes {
 			written = time.Now()
@@ -151,16 +152,16 @@ func (x *Coordinator) take() {
 		}
 		if halted {
 			x.trouble("receive", nil)
-			sleep(x.ctx, lookForResume)
+			wait.Sleep(x.ctx, lookForResume)
 			continue
 		}
 		x.trouble("receive", ended(x.ctx, err))
 		switch {
 		case err != nil:
-			sleep(x.ctx, rest)
+			wait.Sleep(x.ctx, rest)
 			rest = min(2*rest, time.Second)
 		case len(claims) == 0 && time.Since(began) < leastRest:
-			sleep(x.ctx, leastRest)
+			wait.Sleep(x.ctx, leastRest)
 		default:
 			rest = leastRest
 		}
@@ -238,14 +239,4 @@ func (x *Coordinator) reopen() error {
 	_ = old.source.Close() // may fail, because the group is gone
 	x.Notify(backend.Notice{Topic: OwnersTopic(x.Topic), Group: x.Group, Text: "the tokens of the partitions were deleted, and are made anew"})
 	return nil
-}
-
-// sleep waits for d, or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/seed41896749/eventbus/internal/wait"
 	"github.com/seed41896749/eventbus/limiter"
 )
 
@@ -39,15 +40,11 @@ func New(perSecond float64, burst int) limiter.Limiter {
 
 func (b *bucket) Acquire(ctx context.Context, max int) (limiter.Grant, error) {
 	for {
-		n, wait := b.take(max)
+		n, delay := b.take(max)
 		if n > 0 {
 			return limiter.Grant{Messages: n}, nil
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.Sleep(ctx, delay) {
 			return limiter.Grant{}, context.Cause(ctx)
 		}
 	}
