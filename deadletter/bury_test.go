@@ -44,7 +44,7 @@ func TestBury(t *testing.T) {
 		require.Equal(t, "order 1", string(l.Event.Payload))
 		settle()
 		require.Equal(t, []string{"1"}, s.ids(t, deadletter.Filter{}), "the event did not fail for good too")
-		s.mend()
+		s.repair()
 		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{})
 		require.NoError(t, err)
 		require.Equal(t, deadletter.Report{Redriven: 1}, report)

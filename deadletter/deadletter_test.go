@@ -25,9 +25,9 @@ type shop struct {
 	*eventbus.Bus
 	letters *deadletter.Topic
 
-	mu      sync.Mutex
-	mended  bool
-	handled map[string][]eventbus.Delivery // by group
+	mu       sync.Mutex
+	repaired bool
+	handled  map[string][]eventbus.Delivery // by group
 }
 
 var errCard = errors.New("card refused")
@@ -51,7 +51,7 @@ func (s *shop) join(t *testing.T, group string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
-		case s.mended || d.Type == "good":
+		case s.repaired || d.Type == "good":
 		case d.Type == "permanent":
 			return eventbus.Permanent(errCard)
 		case d.Type == "panics":
@@ -65,10 +65,10 @@ func (s *shop) join(t *testing.T, group string) {
 	require.NoError(t, err)
 }
 
-func (s *shop) mend() {
+func (s *shop) repair() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mended = true
+	s.repaired = true
 }
 
 func (s *shop) publish(t *testing.T, kind string, ids ...string) {

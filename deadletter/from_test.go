@@ -48,7 +48,7 @@ func TestFromAndPlaceBoundTheReading(t *testing.T) {
 		letters, err := deadletter.Open(counting{s.Backend(), &read}, "orders.dlq")
 		require.NoError(t, err)
 		f := deadletter.Filter{From: backend.StartAfter(places[249]), Place: places[250]}
-		s.mend()
+		s.repair()
 		report, err := letters.Redrive(t.Context(), deadletter.Redrive{Filter: f})
 		require.NoError(t, err)
 		require.Equal(t, deadletter.Report{Redriven: 1}, report)

@@ -25,7 +25,7 @@ func TestRedriveReachesTheFailedGroupAlone(t *testing.T) {
 		s.publish(t, "bad", "1", "2")
 		settle()
 		s.join(t, "mail") // it may start with the topic's oldest event, but none is kept
-		s.mend()
+		s.repair()
 		s.publish(t, "good", "3")
 		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{Filter: deadletter.Filter{Group: "billing"}})
 		require.NoError(t, err)
@@ -81,7 +81,7 @@ func TestRedriveOptions(t *testing.T) {
 		s := open(t, "billing")
 		s.publish(t, "bad", "1", "2", "3", "4", "5", "6")
 		settle()
-		s.mend()
+		s.repair()
 		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{DryRun: true})
 		require.NoError(t, err)
 		require.Equal(t, deadletter.Report{Redriven: 6}, report)
@@ -102,7 +102,7 @@ func TestRedriveOptions(t *testing.T) {
 			if why.ID == "5" {
 				return errors.New("not this one")
 			}
-			m.Payload = []byte("mended")
+			m.Payload = []byte("repaired")
 			return nil
 		}})
 		require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestRedriveOptions(t *testing.T) {
 		require.Equal(t, 1, report.Refused)
 		require.ErrorContains(t, report.Err, "not this one")
 		settle()
-		require.Equal(t, "mended", string(s.handled["billing"][4].Payload))
+		require.Equal(t, "repaired", string(s.handled["billing"][4].Payload))
 		require.Equal(t, []string{"5"}, s.ids(t, deadletter.Filter{}))
 	})
 }
@@ -121,7 +121,7 @@ func TestRedriveSkipsDeletedGroups(t *testing.T) {
 		s.publish(t, "bad", "1")
 		settle()
 		for _, member := range s.Subscriptions() {
-			require.NoError(t, member.Drain(t.Context())) // otherwise it may make the group anew before the redrive looks
+			require.NoError(t, member.Drain(t.Context())) // otherwise it may create the group again before the redrive looks
 		}
 		admin, _ := backend.As[backend.Admin](s.Backend())
 		require.NoError(t, admin.DeleteGroup(t.Context(), "orders", "billing"))
@@ -137,7 +137,7 @@ func TestRedriveAgainAfterKill(t *testing.T) {
 		s := open(t, "billing")
 		s.publish(t, "bad", "1", "2", "3")
 		settle()
-		s.mend()
+		s.repair()
 		killed, err := deadletter.Open(noRemove{s.Backend()}, "orders.dlq")
 		require.NoError(t, err)
 		_, err = killed.Redrive(t.Context(), deadletter.Redrive{})
@@ -158,7 +158,7 @@ func TestEditKeepsTheAddress(t *testing.T) {
 		s.publish(t, "bad", "1")
 		settle()
 		s.join(t, "mail")
-		s.mend()
+		s.repair()
 		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{Edit: func(m *backend.Message, _ *deadletter.Letter) error {
 			m.Topic, m.ID, m.Once, m.Headers = "elsewhere", "other", false, backend.Headers{{Name: "h", Value: "v"}}
 			return nil
@@ -178,7 +178,7 @@ func TestRedriveKeepsTheID(t *testing.T) {
 		s := open(t, "billing")
 		s.publish(t, "permanent", " e 1 ", "  ")
 		settle()
-		s.mend()
+		s.repair()
 		report, err := s.letters.Redrive(t.Context(), deadletter.Redrive{Filter: deadletter.Filter{ID: " e 1 "}})
 		require.NoError(t, err)
 		require.Equal(t, 1, report.Redriven)
@@ -251,7 +251,7 @@ func TestRateAfterOtherLetters(t *testing.T) {
 		s := open(t, "billing")
 		s.publish(t, "bad", "1", "2", "3", "4")
 		settle()
-		s.mend()
+		s.repair()
 		var at []time.Duration
 		start := time.Now()
 		_, err := s.letters.Redrive(t.Context(), deadletter.Redrive{Rate: 1, Progress: func(r deadletter.Report) {
@@ -271,7 +271,7 @@ func TestRedriveAtARateBesideDiscard(t *testing.T) {
 		s := open(t, "billing")
 		s.publish(t, "bad", "1", "2", "3", "4")
 		settle()
-		s.mend()
+		s.repair()
 		time.AfterFunc(3*time.Second, func() {
 			_, err := s.letters.Discard(t.Context(), deadletter.Filter{})
 			assert.NoError(t, err)
@@ -308,7 +308,7 @@ func TestInterruptedRedriveRemovesItsLetters(t *testing.T) {
 		s := open(t, "billing")
 		s.publish(t, "bad", "a", "b")
 		settle()
-		s.mend()
+		s.repair()
 		ctx, cancel := context.WithCancel(t.Context())
 		letters, err := deadletter.Open(cancelling{s.Backend().(*inmemory.Backend), cancel}, "orders.dlq")
 		require.NoError(t, err)
@@ -341,7 +341,7 @@ func TestReportCountsOnlyLettersThatAreRemoved(t *testing.T) {
 	})
 }
 
-// Progress is told after each batch, also if Edit refuses all of it.
+// Progress is called after each batch, even if Edit refuses all of it.
 func TestProgressIsToldOfRefusedLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, "billing")

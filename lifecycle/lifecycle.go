@@ -36,7 +36,7 @@
 // topics with this suffix have no records, and neither do records that end up elsewhere.
 //
 // Each process keeps the newest Options.MaxRecords of a topic: it removes the oldest of those that
-// it found at its start or has written since. So a topic has at most MaxRecords plus a tenth for
+// it found at its start or has written since, so a topic has at most MaxRecords plus a tenth for
 // each process that has written to it since the last one started. Other events in the topic are
 // never removed. Follow the records without a group, because a group may miss removed ones.
 package lifecycle

@@ -62,7 +62,7 @@ func TestBombsAreRefused(t *testing.T) {
 	require.Len(t, fits.Payload, eventbus.MaxPayload)
 }
 
-// A compressed payload that was cut is damaged, also if nothing of it is left.
+// A compressed payload that was cut is damaged, even if nothing of it is left.
 func TestCutCompressedPayloadIsDamaged(t *testing.T) {
 	v := envelope(t, steps(t, 1))
 	bus := sealing(t, v)

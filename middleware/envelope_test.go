@@ -205,7 +205,7 @@ func TestEnvelopeIsInTheRightPlace(t *testing.T) {
 	})
 }
 
-// The Source that Encrypt and Sign protect is the Service of the bus, also if the program
+// The Source that Encrypt and Sign protect is the Service of the bus, even if the program
 // sets it after Install.
 func TestServiceMayBeSetAfterInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -285,11 +285,11 @@ func TestRedrivenLetterOfALetterIsTheFirstLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := sealing(t, envelope(t, steps(t, 10)))
 		handle(t, bus, "orders", "", errors.New("no"))
-		mended := false
+		repaired := false
 		got := make(chan eventbus.Event, 1)
 		_, err := bus.Subscribe(t.Context(), "orders.dlq", eventbus.SubscribeOptions{Group: "repair", DeadLetter: "orders.lost"},
 			func(_ context.Context, d *eventbus.Delivery) error {
-				if !mended {
+				if !repaired {
 					return eventbus.Permanent(errors.New("not yet"))
 				}
 				got <- d.Event
@@ -299,7 +299,7 @@ func TestRedrivenLetterOfALetterIsTheFirstLetter(t *testing.T) {
 		rule := &eventbus.RetryRule{MaxAttempts: 3}
 		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{ID: "e-1", Retry: rule, Payload: []byte("x")}))
 		require.NoError(t, bus.WaitIdle(t.Context()))
-		mended = true
+		repaired = true
 		lost, err := deadletter.Open(bus.Backend(), "orders.lost")
 		require.NoError(t, err)
 		report, err := lost.Redrive(t.Context(), deadletter.Redrive{})

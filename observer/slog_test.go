@@ -255,7 +255,7 @@ func TestSlogOfAnOutageWithoutAnEnd(t *testing.T) {
 	})
 }
 
-// Notices of one cause are one kind, also if their texts differ.
+// Notices of one cause are one kind, even if their texts differ.
 func TestSlogCountsNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLineLog()
@@ -286,7 +286,7 @@ func (panicsLate) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A slog.Handler that panics does not end the program, also when an interval ends and no
+// A slog.Handler that panics does not end the program, even when an interval ends and no
 // hook runs.
 func TestAPanicAtTheEndOfAnInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -102,7 +102,7 @@ func TestKill(t *testing.T) {
 
 // write makes one transaction of one to three events of different keys.
 func (a *account) write(r *rig) {
-	defer a.ended.Add(1) // also if it fails, and the test with it
+	defer a.ended.Add(1) // even if it fails, and the test with it
 	ctx := r.t.Context()
 	tx, err := r.db.BeginTx(ctx, nil)
 	require.NoError(r.t, err)

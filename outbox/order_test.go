@@ -40,7 +40,7 @@ func TestALaterNumberCommitsFirst(t *testing.T) {
 
 // writers runs n goroutines. Each commits transactions until all have made count of them. A
 // transaction locks the rows of one to three keys, and publishes an event with the new
-// counter of each key. So the counters of committed events are the order of commits, without
+// counter of each key, so the counters of committed events are the order of commits, without
 // a gap. Some transactions publish another event before they take the locks, whose order is not
 // defined. A tenth is rolled back. writers returns the last counter of each key.
 func (r *rig) writers(n, count, keys int) map[string]int {

@@ -17,7 +17,7 @@ import (
 //
 // Relay tries again after failures and reports them to Options.OnFailure. It returns an error only
 // if trying again can't succeed: an *eventbus.FieldError if to is nil, or an error that matches
-// [eventbus.ErrClosed] after the bus was shut down. So end Relay before the bus.
+// [eventbus.ErrClosed] after the bus was shut down, so end Relay before the bus.
 //
 // What happens to an event depends on the error of Publish. After an *eventbus.FieldError,
 // ErrTooLarge or backend.ErrRefused, Relay moves the event to the refused ones, and later events of
@@ -55,7 +55,7 @@ func (o *Outbox) Relay(ctx context.Context, to eventbus.Publisher) error {
 //
 // It keeps the order of a key as follows. If the transaction of row B inserted B after row A was
 // committed, then B has the greater number, and every read that sees B also sees A, unless A is
-// deleted. A read is ordered by number, and never has B if a hold excludes A. So each relay
+// deleted. A read is ordered by number, and never has B if a hold excludes A, so each relay
 // publishes A before B, or A was already published and deleted. This holds for any number of relays
 // at once, including one that was frozen and continues. Rows that become visible later need no
 // attention, whatever their numbers are, because their transactions committed later.

@@ -224,13 +224,13 @@ func TestAllEventsFail(t *testing.T) {
 		events = append(events, event(fmt.Sprint(i), fmt.Sprint("k", i)))
 	}
 	r.commit("orders", events...)
-	var calls, mended atomic.Int64
+	var calls, repaired atomic.Int64
 	r.relay(eventbus.PublisherFunc(func(ctx context.Context, topic string, events ...*eventbus.Event) error {
 		if !f.has("publish", nil) {
 			calls.Add(1)
 		}
 		for _, e := range events {
-			if mended.Load() == 0 || len(e.ID) == 1 {
+			if repaired.Load() == 0 || len(e.ID) == 1 {
 				return errCard
 			}
 		}
@@ -238,11 +238,11 @@ func TestAllEventsFail(t *testing.T) {
 	}))
 	require.Eventually(t, func() bool { return f.has("publish", errCard) }, 10*time.Second, time.Millisecond)
 	require.LessOrEqual(t, calls.Load(), int64(40))
-	mended.Store(1)
+	repaired.Store(1)
 	require.Eventually(t, func() bool { return r.waiting() == 10 }, 10*time.Second, time.Millisecond)
 }
 
-// A topic that cannot be published waits, in order, and the rows of others go on, also if its
+// A topic that cannot be published waits, in order, and the rows of others go on, even if its
 // rows are more than a batch. The relay tries again.
 func TestATopicWaits(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {

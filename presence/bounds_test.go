@@ -19,7 +19,7 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// A counted is a backend that counts calls for the topic of the notes, and has a small limit.
+// A counted is a backend that counts calls for the topic of the heartbeats, and has a small limit.
 type counted struct {
 	lasting
 	limit         int // bytes of a message; 0: none
@@ -81,7 +81,7 @@ func (s *fragile) Receive(ctx context.Context, limit int, bytes int64) ([]backen
 
 func (s *fragile) Unwrap() backend.Source { return s.Source }
 
-// A process writes as many notes as Every says, however many events it handles, and looks for old notes
+// A process writes as many heartbeats as Every says, however many events it handles, and looks for old heartbeats
 // each ten minutes.
 func TestEventsAreNoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestEventsAreNoChange(t *testing.T) {
 	})
 }
 
-// The calls for a note end after Timeout if the backend hangs, and the failure is told.
+// The calls for a heartbeat end after Timeout if the backend hangs, and the failure is told.
 func TestCallsEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := inmemory.New(inmemory.Options{})
@@ -116,16 +116,16 @@ func TestCallsEndInTime(t *testing.T) {
 		began, told := time.Now(), make(chan error, 100)
 		m := start(t, b, presence.Options{Timeout: 3 * time.Second, OnFailure: func(err error) { told <- err }})
 		require.ErrorIs(t, <-told, context.DeadlineExceeded)
-		require.Equal(t, 6*time.Second, time.Since(began), "three seconds for the clock, and three for the note")
+		require.Equal(t, 6*time.Second, time.Since(began), "three seconds for the clock, and three for the heartbeat")
 		b.hangs.Store(false)
 		pass(time.Minute)
-		require.Equal(t, 1, notes(t, memory))
+		require.Equal(t, 1, heartbeats(t, memory))
 		m.stop(t)
 		require.NoError(t, memory.Close())
 	})
 }
 
-// Texts of a note have bounds, and a note fits in a message of the backend.
+// Texts of a heartbeat have bounds, and a heartbeat fits in a message of the backend.
 func TestTextsAreBounded(t *testing.T) {
 	require.Len(t, presence.Settings(eventbus.SubscribeOptions{DeadLetter: strings.Repeat("x", 1000)})["DeadLetter"], 256)
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestFailuresInARowAreOneLine(t *testing.T) {
 	require.Equal(t, 2, strings.Count(log.String(), "the heartbeat of this process was not written"), log.String())
 }
 
-// The context of New does not end the notes, Instance names the process, the latest of one name is first,
+// The context of New does not end the heartbeats, Instance names the process, the latest of one name is first,
 // and a topic that was deleted fails nobody.
 func TestNamesakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -206,9 +206,9 @@ func TestNamesakes(t *testing.T) {
 	})
 }
 
-// A note names the events that have failed last, which are no change of the process. A note that would be
+// A heartbeat names the events that have failed last, which are no change of the process. A heartbeat that would be
 // too large leaves them out before it leaves subscriptions out.
-func TestFailingEventsAreInTheNote(t *testing.T) {
+func TestFailingEventsAreInTheHeartbeat(t *testing.T) {
 	for _, limit := range []int{0, 13 << 10} {
 		synctest.Test(t, func(t *testing.T) {
 			memory := inmemory.New(inmemory.Options{})

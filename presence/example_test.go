@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// A process announces itself, and another part of the program reads the note.
+// A process announces itself, and another part of the program reads the heartbeat.
 func Example() {
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
@@ -33,7 +33,7 @@ func Example() {
 			processes, err := presence.Processes(ctx, bus.Backend())
 			if err != nil || len(processes) == 0 {
 				time.Sleep(time.Millisecond)
-				continue // it has written no note yet
+				continue // it has written no heartbeat yet
 			}
 			s := processes[0].Subscriptions[0]
 			fmt.Printf("%s works for %s of %s with %d handlers and the lease %s\n", processes[0].Service, s.Group, s.Topic, s.Handlers, s.Settings["Lease"])

@@ -21,7 +21,7 @@
 // within a fifth of this time. When the announcer ends, it removes the heartbeat. If a process was
 // killed or cannot reach the broker, its heartbeat stays, and the process is [Process.Silent] after
 // three times Every. Every ten minutes, each announcer removes heartbeats that are older than both
-// ten minutes and three times their Every. So the topic has one message per process, including
+// ten minutes and three times their Every, so the topic has one message per process, including
 // those that ended within the last twenty minutes. While old heartbeats cannot be removed, an
 // announcer writes no more than sixteen.
 //

@@ -85,7 +85,7 @@ func (m *member) stopped(t *testing.T) {
 	_ = m.Shutdown(t.Context()) // its backend is closed
 }
 
-// fall is the end of a process that was killed: it has no chance to remove its note.
+// fall is the end of a process that was killed: it has no chance to remove its heartbeat.
 func (m *member) fall(t *testing.T) {
 	t.Helper()
 	m.backend.dead.Store(true)
@@ -94,7 +94,7 @@ func (m *member) fall(t *testing.T) {
 	require.NoError(t, m.Shutdown(context.WithoutCancel(t.Context())))
 }
 
-// pass lets time pass, until everything that is due at its end is done: a note of that moment is written and
+// pass lets time pass, until everything that is due at its end is done: a heartbeat of that moment is written and
 // the one before it removed.
 func pass(d time.Duration) {
 	time.Sleep(d)
@@ -108,8 +108,8 @@ func processes(t *testing.T, b backend.Backend) []presence.Process {
 	return all
 }
 
-// notes returns how many messages the topic of the notes has.
-func notes(t *testing.T, b backend.Backend) int {
+// heartbeats returns how many messages the topic of the heartbeats has.
+func heartbeats(t *testing.T, b backend.Backend) int {
 	t.Helper()
 	ms, err := backend.Read(t.Context(), b, presence.Topic, backend.StartEarliest, 1000)
 	if errors.Is(err, backend.ErrGone) {
@@ -156,13 +156,13 @@ func TestProcesses(t *testing.T) {
 			require.Equal(t, 4, s.Handlers)
 			require.Equal(t, "7", s.Settings["Retry.MaxAttempts"])
 			m.stop(t)
-			require.Zero(t, notes(t, b))
+			require.Zero(t, heartbeats(t, b))
 		})
 	}
 }
 
-// A process that was killed is silent after three times Every. An announcer removes its note after
-// ten minutes. Meanwhile each process has one note.
+// A process that was killed is silent after three times Every. An announcer removes its heartbeat after
+// ten minutes. Meanwhile each process has one heartbeat.
 func TestSilentProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
@@ -175,8 +175,8 @@ func TestSilentProcess(t *testing.T) {
 		o.Service = "b"
 		alive := start(t, b, o)
 		pass(9 * time.Second)
-		dead.fall(t) // its note is 9 s old
-		require.Equal(t, 1, told, "a note that cannot be removed is told, and Shutdown has not failed")
+		dead.fall(t) // its heartbeat is 9 s old
+		require.Equal(t, 1, told, "a heartbeat that cannot be removed is told, and Shutdown has not failed")
 		pass(20 * time.Second)
 		all := processes(t, b)
 		require.Len(t, all, 2)
@@ -186,17 +186,17 @@ func TestSilentProcess(t *testing.T) {
 		all = processes(t, b)
 		require.True(t, all[0].Silent, "after 31 s")
 		require.False(t, all[1].Silent)
-		require.Equal(t, 2, notes(t, b))
+		require.Equal(t, 2, heartbeats(t, b))
 
-		pass(25 * time.Minute) // a sweep every ten minutes, of notes older than ten
-		require.Equal(t, 1, notes(t, b))
+		pass(25 * time.Minute) // a sweep every ten minutes, of heartbeats older than ten
+		require.Equal(t, 1, heartbeats(t, b))
 		alive.stop(t)
-		require.Zero(t, notes(t, b))
+		require.Zero(t, heartbeats(t, b))
 		require.NoError(t, b.Close())
 	})
 }
 
-// A change is in a note before Every has passed.
+// A change is in a heartbeat before Every has passed.
 func TestChangeIsToldSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
@@ -210,16 +210,16 @@ func TestChangeIsToldSoon(t *testing.T) {
 	})
 }
 
-// The end waits for a call under way, so that its note is not forgotten, but not for ever. It ends by itself
+// The end waits for a call under way, so that its heartbeat is not forgotten, but not for ever. It ends by itself
 // with the backend.
 func TestEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := inmemory.New(inmemory.Options{})
 		b := &slow{lasting: lasting{memory}, takes: 1500 * time.Millisecond}
 		m := start(t, b, presence.Options{})
-		pass(time.Second) // the first note is under way
+		pass(time.Second) // the first heartbeat is under way
 		m.stop(t)
-		require.Zero(t, notes(t, memory))
+		require.Zero(t, heartbeats(t, memory))
 
 		b.takes = time.Hour
 		told := 0
@@ -275,7 +275,7 @@ func (b *slow) Publish(ctx context.Context, ms []*backend.Message) error {
 	}
 }
 
-// A subscription to every topic does not get the notes.
+// A subscription to every topic does not get the heartbeats.
 func TestPatternsLeaveNotesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
@@ -290,13 +290,13 @@ func TestPatternsLeaveNotesOut(t *testing.T) {
 			defer func() { require.Empty(t, sub.Topics(), pattern) }()
 		}
 		pass(time.Minute)
-		require.Equal(t, 1, notes(t, b))
+		require.Equal(t, 1, heartbeats(t, b))
 		m.stop(t)
 		require.NoError(t, b.Close())
 	})
 }
 
-// A backend that cannot read or remove is refused, because notes would stay.
+// A backend that cannot read or remove is refused, because heartbeats would stay.
 func TestUnsupported(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
 	bus, err := eventbus.New(struct{ backend.Backend }{b}, eventbus.Options{})

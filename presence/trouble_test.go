@@ -59,14 +59,14 @@ func TestFailureIsTold(t *testing.T) {
 		b.set(false)
 		pass(5 * time.Second)
 		require.False(t, processes(t, b)[0].Silent)
-		require.Equal(t, 1, notes(t, b))
+		require.Equal(t, 1, heartbeats(t, b))
 		m.stop(t)
 		require.GreaterOrEqual(t, told, 55)
 		require.NoError(t, memory.Close())
 	})
 }
 
-// Other events in the topic, and notes that are no JSON, are no processes.
+// Other events in the topic, and heartbeats that are no JSON, are no processes.
 func TestForeignEvents(t *testing.T) {
 	b := inmemory.New(inmemory.Options{})
 	bus, err := eventbus.New(b, eventbus.Options{})
@@ -80,8 +80,8 @@ func TestForeignEvents(t *testing.T) {
 	require.NoError(t, bus.Shutdown(t.Context()))
 }
 
-// A process with very many subscriptions, or ones with very many topics, has a note of bounded size.
-func TestLargeNotes(t *testing.T) {
+// A process with very many subscriptions, or ones with very many topics, has a heartbeat of bounded size.
+func TestLargeHeartbeats(t *testing.T) {
 	for _, row := range []struct{ subscriptions, topics, told int }{{201, 1, 200}, {64, 60, 16}} {
 		synctest.Test(t, func(t *testing.T) {
 			b := inmemory.New(inmemory.Options{})
@@ -130,7 +130,7 @@ func (b *troubled) Publish(ctx context.Context, ms []*backend.Message) error {
 	return err
 }
 
-// While notes cannot be removed, the topic does not grow beyond a bound, and the process lives. All notes
+// While heartbeats cannot be removed, the topic does not grow beyond a bound, and the process lives. All heartbeats
 // are gone soon after the trouble, and after the end.
 func TestTroubles(t *testing.T) {
 	for name, trouble := range map[string]func(b *troubled) *atomic.Bool{
@@ -149,10 +149,10 @@ func TestTroubles(t *testing.T) {
 				pass(3 * time.Minute)
 				require.False(t, processes(t, b)[0].Silent)
 				pass(3 * time.Hour)
-				require.LessOrEqual(t, notes(t, memory), 16)
+				require.LessOrEqual(t, heartbeats(t, memory), 16)
 				bad.Store(false)
 				pass(30 * time.Second)
-				require.Equal(t, 1, notes(t, memory))
+				require.Equal(t, 1, heartbeats(t, memory))
 				all := processes(t, b)
 				require.Len(t, all, 1)
 				require.False(t, all[0].Silent)
@@ -160,14 +160,14 @@ func TestTroubles(t *testing.T) {
 				pass(20 * time.Second)
 				bad.Store(false)
 				m.stop(t)
-				require.Zero(t, notes(t, memory))
+				require.Zero(t, heartbeats(t, memory))
 				require.NoError(t, memory.Close())
 			})
 		})
 	}
 }
 
-// A process with a long Every is not silent, and its note is not removed, while others sweep.
+// A process with a long Every is not silent, and its heartbeat is not removed, while others sweep.
 func TestLongEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
@@ -223,15 +223,15 @@ func TestBoundsOfAReading(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// The clock of the broker may be set back, and another program may write any note.
-func TestNotesOfAnyTime(t *testing.T) {
+// The clock of the broker may be set back, and another program may write any heartbeat.
+func TestHeartbeatsOfAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
 		m := start(t, b, presence.Options{})
 		pass(time.Second)
 		for i, every := range []time.Duration{-1, 0, 1 << 62} {
-			note := fmt.Sprintf(`{"id":"%d","every":%d,"written":"2999-01-01T00:00:00Z"}`, i, every)
-			require.NoError(t, m.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: []byte(note)}))
+			heartbeat := fmt.Sprintf(`{"id":"%d","every":%d,"written":"2999-01-01T00:00:00Z"}`, i, every)
+			require.NoError(t, m.Publish(t.Context(), presence.Topic, &eventbus.Event{Type: presence.Type, Payload: []byte(heartbeat)}))
 		}
 		all := processes(t, b)
 		require.Len(t, all, 4)
@@ -239,7 +239,7 @@ func TestNotesOfAnyTime(t *testing.T) {
 			require.True(t, p.Silent, p.ID)
 		}
 		pass(21 * time.Minute)
-		require.Equal(t, 1, notes(t, b))
+		require.Equal(t, 1, heartbeats(t, b))
 		m.stop(t)
 		require.NoError(t, b.Close())
 	})

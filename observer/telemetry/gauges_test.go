@@ -223,7 +223,7 @@ func TestLimited(t *testing.T) {
 	})
 }
 
-// The gauge of partitions has the share of this program, also while that is none, and only of topics
+// The gauge of partitions has the share of this program, even while that is none, and only of topics
 // with partitions. The counter has each move with its reason.
 func TestPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
