@@ -61,7 +61,7 @@ func (t *Telemetry) Watch(bus *eventbus.Bus) (stop func(), err error) {
 	s := newSampler(t, bus)
 	registration, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		t.observeCounts(o, &g, bus.Subscriptions())
-		t.observeGroups(o, &g, s.sample())
+		t.observeGroups(o, &g, s.sample()) //nolint:contextcheck // a refresh outlives the collection that starts it
 		return nil
 	}, all...)
 	if err != nil {
