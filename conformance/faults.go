@@ -6,14 +6,14 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Faults are the functions by which the suite harms the broker or the connections to it.
-// Each fault gets a backend b that New or Peer returned. It fails t if it cannot do the
-// harm. If a fault returns a function, this function ends the harm. The suite calls the
-// function exactly one time, before the law ends.
+// Faults are the functions with which the suite harms the broker or the connections to it.
+// Each gets a backend b that New or Peer returned, and fails t if it cannot do the harm. If a
+// fault returns a function, that function ends the harm; the suite calls it exactly once,
+// before the test ends.
 //
-// The faults from Down to DropReply harm the connections of b, and no other backend on the
-// broker. Restart and Kill harm the broker of b, and so all its clients. They return when
-// the broker works again.
+// The faults from Down to DropReply harm the connections of b and of no other backend.
+// Restart and Kill harm the broker of b, and so all of its clients; they return when the
+// broker works again.
 type Faults struct {
 	// Down breaks b's connections, and refuses new connections until up is called.
 	Down func(t *testing.T, b backend.Backend) (up func())

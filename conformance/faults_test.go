@@ -188,13 +188,13 @@ func verdictsOf(output string) map[string]string {
 // verdict returns whether a law caught its fault. text is the output of its run.
 func verdict(output, text, test string) string {
 	failed := strings.Contains(output, "--- FAIL: "+test+" ")
-	for _, crash := range []string{"\npanic: ", "\nfatal error: ", "DATA RACE", "The law panicked: ", "The law hangs: ", "have not ended with the law"} {
+	for _, crash := range []string{"\npanic: ", "\nfatal error: ", "DATA RACE", "The test panicked: ", "The test hangs: ", "have not ended with the test"} {
 		if strings.Contains(text, crash) {
 			return "crashed:\n" + text
 		}
 	}
 	switch {
-	case failed && strings.Contains(text, "law: "):
+	case failed && strings.Contains(text, "conformance test "):
 		return caught
 	case failed:
 		return "failed, but not by its assertion:\n" + text

@@ -10,10 +10,10 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/runner"
 )
 
-// Run tests every law, the basic laws first, and prints a short account of the results. A
-// law that hangs fails. Its failure names the calls that have not returned. Run stops early
-// if a basic law fails or if three laws hang. If the test of a hanging law cannot be ended,
-// Run prints the account and ends the process.
+// Run runs every conformance test, the basic ones first, and prints a short account of the
+// results. A test that hangs fails, and names the calls that have not returned. Run stops early
+// if a basic test fails or if three tests hang. If a hanging test cannot be ended, Run prints
+// the account and ends the process.
 func Run(t *testing.T, s Suite) { runner.Run(t, s.options(), laws.All()) }
 
 // options converts the suite to the options of package runner.
@@ -31,7 +31,7 @@ func (s *Suite) newBus(t *testing.T, b backend.Backend, o eventbus.Options) law.
 	}
 	bus, err := eventbus.New(b, o)
 	if err != nil {
-		t.Fatalf("the bus refuses the law's options: %v", err)
+		t.Fatalf("eventbus.New rejects the options of the test: %v", err)
 	}
 	return bus
 }

@@ -65,7 +65,7 @@ var stubs = []struct {
 }{
 	{
 		"lease-too-short", func() conformance.Suite { return slowCalls(time.Second) },
-		[]string{"The lease is too short for this machine and broker: laws may fail for it. Set Suite.Lease to 2.5s or more."},
+		[]string{"The lease is too short for this machine and broker: tests may fail because of it. Set Suite.Lease to 2.5s or more."},
 	},
 	{
 		"lease-chosen", func() conformance.Suite { return slowCalls(0) },
@@ -73,11 +73,11 @@ var stubs = []struct {
 	},
 	{
 		"receive-waits", func() conformance.Suite { return stubbed(stub{waits, closes, true}, false) },
-		[]string{"FAILED P12-publisher-order: messages of one publisher", "got 0 deliveries [] within 10s, want 201", "0 passed, 1 failed", "STOPPED: a basic law failed"},
+		[]string{"FAILED P12-publisher-order: messages of one publisher", "got 0 deliveries [] within 10s, want 201", "0 passed, 1 failed", "STOPPED: a basic test failed"},
 	},
 	{
 		"receive-returns", func() conformance.Suite { return stubbed(stub{returns, closes, true}, false) },
-		[]string{"FAILED P12-publisher-order", "got 0 deliveries [] within 10s, want 201", "STOPPED: a basic law failed"},
+		[]string{"FAILED P12-publisher-order", "got 0 deliveries [] within 10s, want 201", "STOPPED: a basic test failed"},
 	},
 	{
 		"receive-returns-fake-clock", func() conformance.Suite {
@@ -85,7 +85,7 @@ var stubs = []struct {
 			s.Around = synctest.Test
 			return s
 		},
-		[]string{"FAILED P12-publisher-order", "got 0 deliveries [] within 10s, want 201", "STOPPED: a basic law failed"},
+		[]string{"FAILED P12-publisher-order", "got 0 deliveries [] within 10s, want 201", "STOPPED: a basic test failed"},
 	},
 	{
 		"receive-fails", func() conformance.Suite { return stubbed(stub{fails, closes, true}, false) },
@@ -95,7 +95,7 @@ var stubs = []struct {
 		"receive-ignores-context", func() conformance.Suite { return stubbed(stub{ignoresCtx, closes, true}, true) },
 		[]string{
 			"FAILED P12-publisher-order", "FAILED S06-cancel-fast: Receive returns within a second after its context is done",
-			"The law hangs: a call has not returned.", "It waits in contract.cancelFast wake.go:", "It waits in contract.publisherOrder publish.go:",
+			"The test hangs: a call has not returned.", "It waits in contract.cancelFast wake.go:", "It waits in contract.publisherOrder publish.go:",
 			"Receive(at most 10) of orders/g has not returned for", "; its context was done", "conformance_test.ignoresCtx stub_test.go:",
 		},
 	},
@@ -105,11 +105,11 @@ var stubs = []struct {
 			s.Around = synctest.Test
 			return s
 		},
-		[]string{"FAILED P12-publisher-order", "The law hangs: a call has not returned."},
+		[]string{"FAILED P12-publisher-order", "The test hangs: a call has not returned."},
 	},
 	{
 		"receive-panics", func() conformance.Suite { return stubbed(stub{panicks, closes, true}, false) },
-		[]string{"FAILED P12-publisher-order", "The law panicked: not implemented", "conformance_test.panicks"},
+		[]string{"FAILED P12-publisher-order", "The test panicked: not implemented", "conformance_test.panicks"},
 	},
 	{
 		"close-hangs", func() conformance.Suite {
@@ -117,7 +117,7 @@ var stubs = []struct {
 			s.Only = []string{"S04"}
 			return s
 		},
-		[]string{"FAILED S04-close-idempotent", "Close of the backend has not returned for", " (the oldest of 8 calls).", "STOPPED: S04-close-idempotent hangs: its test has not ended 5s after the law"},
+		[]string{"FAILED S04-close-idempotent", "Close of the backend has not returned for", " (the oldest of 8 calls).", "STOPPED: S04-close-idempotent hangs: it has not ended 5s after its last step"},
 	},
 	{
 		"no-source", func() conformance.Suite { return stubbed(stub{waits, closes, false}, false) },

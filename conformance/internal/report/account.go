@@ -90,7 +90,7 @@ func (a *Account) Print(lease time.Duration, stopped string) {
 	const most = 20
 	for i, f := range a.failed {
 		if i == most {
-			fmt.Fprintf(&s, "  and %d other laws failed\n", len(a.failed)-most)
+			fmt.Fprintf(&s, "  and %d other tests failed\n", len(a.failed)-most)
 			break
 		}
 		s.WriteString(f)
@@ -103,7 +103,7 @@ func (a *Account) Print(lease time.Duration, stopped string) {
 		fmt.Fprintf(&s, "  the slowest call took %v, the lease is %v: %s\n", a.slowTook.Round(100*time.Microsecond), lease, a.slow)
 	}
 	if a.slow != "" && a.slowTook > lease/2 {
-		fmt.Fprintf(&s, "  The lease is too short for this machine and broker: laws may fail for it. Set Suite.Lease to %v or more.\n", (4 * a.slowTook).Round(500*time.Millisecond))
+		fmt.Fprintf(&s, "  The lease is too short for this machine and broker: tests may fail because of it. Set Suite.Lease to %v or more.\n", (4 * a.slowTook).Round(500*time.Millisecond))
 	}
 	if stopped != "" {
 		fmt.Fprintf(&s, "  STOPPED: %s\n", stopped)

@@ -71,7 +71,7 @@ func (r *runner) chosen(t *testing.T, all []law.Law) []law.Law {
 	} {
 		for _, id := range ids {
 			if !slices.ContainsFunc(all, func(l law.Law) bool { return l.GoesBy(id) }) {
-				t.Errorf("Suite.%s: there is no law %s", field, id)
+				t.Errorf("Suite.%s: there is no test %s", field, id)
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func (r *runner) run(t *testing.T, all []law.Law) {
 	t.Cleanup(r.printAccount) // prints when the laws that run in parallel have ended
 	first, rest := split(all)
 	if !r.runBasics(t, first) && !r.Whole {
-		r.stop("a basic law failed, and the other laws build on it: fix it first")
+		r.stop("a basic test failed, and the others build on it: fix it first")
 		return
 	}
 	if r.Parallel { // begins with the slowest laws, which are at the end
@@ -237,7 +237,7 @@ func (r *runner) noteHung(l law.Law) {
 	n := r.hung
 	r.mu.Unlock()
 	if n >= 3 && !r.Whole {
-		r.stop("three laws hang")
+		r.stop("three tests hang")
 	}
 }
 
@@ -252,7 +252,7 @@ func (r *runner) giveUp(w *watch.Watch, l law.Law, why string) {
 			r.account.Note(nil, l, report.Fail, text)
 		}
 		r.stop(fmt.Sprintf("%s hangs: %s", l.Subtest(), why))
-		fmt.Fprintf(os.Stdout, "law: %v\n%s", l, text)
+		fmt.Fprintf(os.Stdout, "conformance test %v\n%s", l, text)
 		r.printAccount()
 		os.Exit(1)
 	})

@@ -58,7 +58,7 @@ const (
 // freed is how long a law may take to return after the watch closed its backends.
 const freed = time.Second
 
-var errHangs = errors.New("the law hangs")
+var errHangs = errors.New("the test hangs")
 
 // New begins the watch over a law whose test begins now. The watch ends with the test.
 func New(t *testing.T, l Law) *Watch {
@@ -102,7 +102,7 @@ func (w *Watch) Run(t *testing.T, test func(context.Context, *testing.T)) {
 	defer func() {
 		if p := recover(); p != nil { // synctest panics if it finds goroutines that wait for ever
 			_, driver := stacks(w.name, w.packages())
-			w.Fails(t, fmt.Sprintf("goroutines have not ended with the law: %v\n%s", p, driver))
+			w.Fails(t, fmt.Sprintf("goroutines have not ended with the test: %v\n%s", p, driver))
 		}
 	}()
 	w.Around(t, func(t *testing.T) {
@@ -135,7 +135,7 @@ func (w *Watch) test(ctx context.Context, t *testing.T, test func(context.Contex
 	labelled(ctx, w.name)
 	defer func() {
 		if p := recover(); p != nil {
-			w.Fails(t, fmt.Sprintf("The law panicked: %v\n%s", p, panicStack()))
+			w.Fails(t, fmt.Sprintf("The test panicked: %v\n%s", p, panicStack()))
 		}
 	}()
 	test(ctx, t)
@@ -205,7 +205,7 @@ func (w *Watch) stuck() string {
 // Around, so its clock is the clock of the calls, and the report has their times.
 func (w *Watch) Hangs(why string, inside bool) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "The law hangs: %s.\n", why)
+	fmt.Fprintf(&s, "The test hangs: %s.\n", why)
 	if p, _ := w.at(); p == opening {
 		s.WriteString("New has not returned.\n")
 	}
@@ -257,7 +257,7 @@ func (w *Watch) Fails(t *testing.T, text string) {
 	if w.text == "" {
 		w.text = text
 	}
-	t.Errorf("law: %s\n%s", w.Title, text)
+	t.Errorf("conformance test %s\n%s", w.Title, text)
 }
 
 // Reason is the text of the first failure.
@@ -293,7 +293,7 @@ func (w *Watch) guard(deadline time.Time, stop <-chan struct{}) {
 			case ok && p == running && now.Sub(since) > limit:
 				w.GiveUp(w, fmt.Sprintf("it has not returned after %v", limit))
 			case ok && now.Sub(since) > limit:
-				w.GiveUp(w, fmt.Sprintf("its test has not ended %v after the law", limit))
+				w.GiveUp(w, fmt.Sprintf("it has not ended %v after its last step", limit))
 			case !deadline.IsZero() && time.Until(deadline) < reserve:
 				w.GiveUp(w, "the time of go test -timeout is over")
 			}

@@ -73,22 +73,22 @@ type declaration struct {
 }
 
 var declarations = []declaration{
-	{"an event that one member gives back and another gets has cost no attempt", func(f family) string {
+	{"an event that one member gives back and another gets has used no attempt", func(f family) string {
 		return yes(backend.LimitsOf(f.backend).Refund)
 	}},
-	{"with Options.Instance a restarted process gets at once what it held", func(f family) string {
+	{"with Options.Instance, a restarted process gets the events that it held at once", func(f family) string {
 		return yes(backend.LimitsOf(f.backend).Instances)
 	}},
-	{"with Options.Dedup an ID is remembered, unless told otherwise, for", func(f family) string {
+	{"with Options.Dedup, an ID is remembered by default for", func(f family) string {
 		return short(backend.LimitsOf(f.backend).OnceWindow)
 	}},
-	{"topics, groups and events can be looked at from outside", func(f family) string {
+	{"topics, groups and events can be inspected from outside", func(f family) string {
 		_, lists := backend.As[backend.Admin](f.backend)
 		_, counts := backend.As[backend.Statser](f.backend)
 		_, reads := backend.As[backend.Reader](f.backend)
 		return yes(lists && counts && reads)
 	}},
-	{"single topics can have settings of their own", func(f family) string {
+	{"each topic can have its own settings", func(f family) string {
 		_, ok := f.driver.(backend.TopicConfigurer)
 		return yes(ok)
 	}},

@@ -1,5 +1,5 @@
 // Command promises writes the table of promises into docs/promises.md. It takes the outcomes of
-// laws from docs/CONFORMANCE.md, and other facts from the drivers.
+// conformance tests from docs/CONFORMANCE.md, and other facts from the drivers.
 //
 //	go run ./internal/tools/promises
 package main

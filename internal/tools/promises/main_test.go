@@ -14,7 +14,7 @@ func file(t *testing.T, name string) string {
 	return string(text)
 }
 
-// The table of docs/promises.md matches the outcomes of the laws and the drivers' declarations.
+// The table of docs/promises.md matches the outcomes of the tests and the drivers' declarations.
 func TestPageIsUpToDate(t *testing.T) {
 	page := file(t, pageFile)
 	next, err := update(page, file(t, conformanceFile))
@@ -26,7 +26,7 @@ func TestPageIsUpToDate(t *testing.T) {
 	require.Equal(t, is, was, "docs/promises.md is stale: go run ./internal/tools/promises")
 }
 
-// The cell of a promise shows the worst outcome of its laws.
+// The cell of a promise shows the worst outcome of its tests.
 func TestCells(t *testing.T) {
 	const head = "| test | promise | nats |\n|--|--|--|\n"
 	p := promise{"it holds", []string{"A1 a", "B2 b"}}
@@ -52,11 +52,11 @@ func TestCells(t *testing.T) {
 	r, err := read(head + "| A1 a | x | pass |\n\n| test | promise | nats-failover |\n|--|--|--|\n| A1 a | x | fail |\n")
 	require.NoError(t, err)
 	require.Equal(t, []string{"nats"}, r.backends)
-	require.Equal(t, map[string]string{"nats": "pass", "nats-failover": "fail"}, r.laws["A1 a"])
+	require.Equal(t, map[string]string{"nats": "pass", "nats-failover": "fail"}, r.tests["A1 a"])
 	r, err = read(head + "| A1 a | x | pass |\n")
 	require.NoError(t, err)
 	_, _, err = p.on(r, "nats")
-	require.EqualError(t, err, `docs/CONFORMANCE.md: no law "B2 b", on which rests: it holds`)
+	require.EqualError(t, err, `docs/CONFORMANCE.md: no test "B2 b", which shows: it holds`)
 	_, err = read("nothing")
 	require.Error(t, err)
 }

@@ -11,14 +11,14 @@ import (
 // A report is the content of docs/CONFORMANCE.md.
 type report struct {
 	backends []string                     // the backends of order that the report has
-	laws     map[string]map[string]string // by "ID name" and backend: pass, weaker, fail, not claimed, missing
+	tests    map[string]map[string]string // by "ID name" and backend: pass, weaker, fail, not claimed, missing
 	why      map[string]string            // by "ID name on backend": the reason of a weaker outcome
 }
 
 var weakerLine = regexp.MustCompile(`^- (\S+ \S+ on \S+) is weaker: (.*)$`)
 
 func read(text string) (*report, error) {
-	r := &report{laws: map[string]map[string]string{}, why: map[string]string{}}
+	r := &report{tests: map[string]map[string]string{}, why: map[string]string{}}
 	var columns, all []string // backends of the current table, and of all tables
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -34,15 +34,15 @@ func read(text string) (*report, error) {
 		case len(cells) != len(columns)+2:
 			return nil, fmt.Errorf("a line of %d cells, where there are %d backends: %s", len(cells), len(columns), line)
 		default:
-			if r.laws[cells[0]] == nil {
-				r.laws[cells[0]] = map[string]string{}
+			if r.tests[cells[0]] == nil {
+				r.tests[cells[0]] = map[string]string{}
 			}
 			for i, backend := range columns {
-				r.laws[cells[0]][backend] = cells[i+2]
+				r.tests[cells[0]][backend] = cells[i+2]
 			}
 		}
 	}
-	if len(r.laws) == 0 {
+	if len(r.tests) == 0 {
 		return nil, errors.New("it shows no tests")
 	}
 	for _, backend := range order {

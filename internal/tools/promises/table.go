@@ -15,10 +15,10 @@ var (
 	}
 )
 
-// A promise is a row of the table that laws test.
+// A promise is a row of the table that conformance tests show.
 type promise struct {
-	text string
-	laws []string
+	text  string
+	tests []string
 }
 
 var promises = []promise{
@@ -27,18 +27,18 @@ var promises = []promise{
 	{"each group gets each event until it has settled it", []string{"B.D01 at-least-once", "C20 abandoned-comes-back", "L05 dead-member", "M01 safe-trim"}},
 	{"with Keep, a settled event stays for groups that come later", []string{"C89 keep", "C91 keep-unsettled", "B.G06 options-topics"}},
 	{"… and for a replay from a time", []string{"C95 start-at", "C97 reset-at", "C98 read-at"}},
-	{"with EachInstance every instance gets every event, and leaves no group behind", []string{"B.G01 each-instance", "B.G04 each-ends", "G03 ephemeral-dead"}},
-	{"a group that an operator has paused stands still in every process", []string{"G10 pause", "G14 pause-reset", "B.G05 paused-by-operator"}},
-	{"one subscription reads many topics, also topics that appear later", []string{"B.M01 many-topics", "B.M05 topic-found"}},
+	{"with EachInstance, every instance gets every event and leaves no group behind", []string{"B.G01 each-instance", "B.G04 each-ends", "G03 ephemeral-dead"}},
+	{"a group that an operator has paused stays paused in every process", []string{"G10 pause", "G14 pause-reset", "B.G05 paused-by-operator"}},
+	{"one subscription reads many topics, including those that appear later", []string{"B.M01 many-topics", "B.M05 topic-found"}},
 	{"a settled event is not redelivered", []string{"D10 ack-is-forever", "B.D10 no-redelivery-after-ack"}},
 	{"… nor after a crash of the broker", []string{"D11 ack-then-crash"}},
 	{"failed runs are numbered 1, 2, 3, …", []string{"D08 attempt-sequence", "B.D08 attempt-sequence"}},
 	{"… and no number is too high after a crash of the broker", []string{"D09 attempt-after-crash"}},
-	{"a redriven event comes to the group that failed, once", []string{"B.Q11 redrive-one-group", "B.Q12 redrive-killed"}},
-	{"an operator takes one event away from a group, whoever holds it, as a dead letter, and the group goes on", []string{"C99 settle-held", "C100 settle-delayed", "B.Q24 bury"}},
-	{"no event is redelivered before its delay is over", []string{"T01 delay", "T03 long-delay", "B.T01 retry-not-early"}},
+	{"a redriven event goes to the group that failed, once", []string{"B.Q11 redrive-one-group", "B.Q12 redrive-killed"}},
+	{"an operator can dead-letter one event of a group, whoever holds it, and the group continues", []string{"C99 settle-held", "C100 settle-delayed", "B.Q24 bury"}},
+	{"no event is redelivered before its delay has passed", []string{"T01 delay", "T03 long-delay", "B.T01 retry-not-early"}},
 	{"… nor after a restart or crash of the broker", []string{"T05 delay-over-restart"}},
-	{"within one member events of a key stay in order, retries included", []string{"P12 publisher-order", "B.O01 key-order", "B.O02 key-order-retry"}},
+	{"within one member, events of a key stay in order, retries included", []string{"P12 publisher-order", "B.O01 key-order", "B.O02 key-order-retry"}},
 	{"in a topic with partitions, in the whole group", []string{"B.N01 partition-order", "B.N02 partition-order-after-faults", "B.N03 partition-one-owner"}},
 	{"a member whose lease has expired can no longer extend or delay its event", []string{"C29 delay-fenced", "L04 extend-fenced", "L03 frozen-member"}},
 }
@@ -58,7 +58,7 @@ func update(page, conformance string) (string, error) {
 	head, rest, ok := strings.Cut(page, begin)
 	_, tail, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		return "", fmt.Errorf("%s: it has no place between %s and %s", pageFile, strings.TrimSpace(begin), end)
+		return "", fmt.Errorf("%s: the table between %s and %s is missing", pageFile, strings.TrimSpace(begin), end)
 	}
 	return head + begin + text + end + tail, nil
 }
@@ -76,7 +76,7 @@ func table(r *report) (string, error) {
 	b.WriteString("\n|--|--|" + strings.Repeat("--|", len(r.backends)) + "\n")
 	var notes []string
 	for _, p := range promises {
-		fmt.Fprintf(&b, "| %s | %s |", p.text, ids(p.laws))
+		fmt.Fprintf(&b, "| %s | %s |", p.text, ids(p.tests))
 		for _, name := range r.backends {
 			cell, why, err := p.on(r, name)
 			if err != nil {
@@ -101,15 +101,15 @@ func table(r *report) (string, error) {
 	return b.String(), nil
 }
 
-// on returns the cell of a promise on a backend: the worst outcome of the laws that the
+// on returns the cell of a promise on a backend: the worst outcome of the tests that the
 // backend claims. why has the reasons of weaker outcomes.
 func (p promise) on(r *report, backend string) (cell string, why []string, err error) {
 	cell = "–"
 	var weaker []string
-	for _, law := range p.laws {
-		results, known := r.laws[law]
+	for _, test := range p.tests {
+		results, known := r.tests[test]
 		if !known {
-			return "", nil, fmt.Errorf("%s: no law %q, on which rests: %s", conformanceFile, law, p.text)
+			return "", nil, fmt.Errorf("%s: no test %q, which shows: %s", conformanceFile, test, p.text)
 		}
 		switch results[backend] {
 		case "pass":
@@ -117,8 +117,8 @@ func (p promise) on(r *report, backend string) (cell string, why []string, err e
 				cell = "yes"
 			}
 		case "weaker":
-			weaker = append(weaker, law)
-			why = append(why, fmt.Sprintf("%s on %s: %s", ids([]string{law}), names[backend], r.why[law+" on "+backend]))
+			weaker = append(weaker, test)
+			why = append(why, fmt.Sprintf("%s on %s: %s", ids([]string{test}), names[backend], r.why[test+" on "+backend]))
 		case "not claimed":
 		default:
 			return "**no**", nil, nil
@@ -130,11 +130,11 @@ func (p promise) on(r *report, backend string) (cell string, why []string, err e
 	return cell, why, nil
 }
 
-// ids returns the IDs of laws.
-func ids(laws []string) string {
+// ids returns the IDs of tests.
+func ids(tests []string) string {
 	var all []string
-	for _, law := range laws {
-		id, _, _ := strings.Cut(law, " ")
+	for _, test := range tests {
+		id, _, _ := strings.Cut(test, " ")
 		all = append(all, id)
 	}
 	return strings.Join(all, " ")
