@@ -316,3 +316,88 @@ func publishCancelled(e *buslaw.Env) time.Duration {
 	}
 	return took
 }
+
+// publishReceipts publishes one Event again and again.
+func publishReceipts(e *buslaw.Env) {
+	e.Open(eventbus.Options{Service: "shop"}, nil)
+	const n = 20
+	handled := make(chan eventbus.Event, 2*n)
+	_, err := e.Bus.Subscribe(e.Context(), law.Topic, e.Options(eventbus.SubscribeOptions{Group: "g"}), func(_ context.Context, d *eventbus.Delivery) error {
+		handled <- d.Event
+		return nil
+	})
+	e.Must(err)
+	ev, want := &eventbus.Event{Key: "k"}, map[string]eventbus.Receipt{}
+	last := ""
+	for range n {
+		receipts, err := e.Bus.PublishReceipts(e.Context(), law.Topic, ev)
+		e.Must(err)
+		r := receipts[0]
+		if r.ID == "" || r.Time.IsZero() || r.Duplicate || r.Position <= last {
+			e.Failf("got receipt %+v after position %q, want a whole one with a later position", r, last)
+		}
+		want[r.ID], last = r, r.Position
+	}
+	if ev.ID != "" || ev.Source != "" || !ev.Time.IsZero() || ev.Position != "" || ev.Key != "k" {
+		e.Failf("Publish has changed its event to %+v", ev)
+	}
+	if len(want) != n {
+		e.Failf("got %d IDs, want %d", len(want), n)
+	}
+	for late := time.After(e.Patience()); len(want) > 0; {
+		select {
+		case d := <-handled:
+			if r := want[d.ID]; d.Source != "shop" || !d.Time.Equal(r.Time) || d.Position != r.Position {
+				e.Failf("got source %q, time %v, position %q, want %q and %+v", d.Source, d.Time, d.Position, "shop", r)
+			}
+			delete(want, d.ID)
+		case <-late:
+			e.Failf("%d of %d events are not handled", len(want), n)
+		}
+	}
+}
+
+func eventOnce(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	ctx := context.WithoutCancel(e.Context())
+	once := func(id, text string) *eventbus.Event { return &eventbus.Event{ID: id, Once: text} }
+	receipts, err := e.Bus.PublishReceipts(ctx, law.Topic, once("a", "x"), once("b", "x"), once("a", "y"), once("c", ""), once("c", ""))
+	e.Must(err)
+	for i, want := range []bool{false, true, false, false, false} {
+		if receipts[i].Duplicate != want {
+			e.Failf("event %d: got Duplicate %v, want %v", i, receipts[i].Duplicate, want)
+		}
+	}
+	e.AwaitDone(4, "g")
+	e.Quiet(e.Soon())
+}
+
+func publishAll(e *buslaw.Env) {
+	e.Start()
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	of := func(topic, id string) eventbus.Addressed {
+		return eventbus.Addressed{Topic: topic, Event: &eventbus.Event{ID: id}}
+	}
+	results := eventbus.PublishAll(e.Context(), e.Bus, of(law.Topic, "a"), of("other", "b"), of("no topic", "c"), of(law.Topic, "d"))
+	for i, r := range results {
+		_, refused := errors.AsType[*eventbus.FieldError](r.Err)
+		if refused != (i == 2) || !refused && (r.Err != nil || r.Position == "") {
+			e.Failf("event %d: got receipt %+v and error %v", i, r.Receipt, r.Err)
+		}
+	}
+	e.AwaitDone(2, "g")
+	ended, cancel := context.WithCancel(e.Context())
+	cancel()
+	for _, r := range eventbus.PublishAll(ended, e.Bus, of(law.Topic, "e"), of("other", "f")) {
+		e.Is("an event of a call whose context has ended", r.Err, context.Canceled)
+	}
+}
+
+func maxPayload(e *buslaw.Env) {
+	e.Open(eventbus.Options{MaxPayload: 1000}, nil)
+	e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
+	e.Is("Publish of 1,001 bytes", e.Bus.Publish(e.Context(), law.Topic, &eventbus.Event{Payload: make([]byte, 1001)}), eventbus.ErrTooLarge)
+	e.Must(e.Bus.Publish(e.Context(), law.Topic, &eventbus.Event{Payload: make([]byte, 1000)}))
+	e.AwaitDone(1, "g")
+}
