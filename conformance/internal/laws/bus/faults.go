@@ -198,7 +198,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.F10", Name: "topic-deleted", Promise: "a subscription whose topic is deleted is attached anew, and says so",
+		ID: "B.F10", Name: "topic-deleted", Promise: "a subscription whose topic is deleted is attached again, and says so",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

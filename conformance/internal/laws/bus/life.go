@@ -254,7 +254,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S14", Name: "gone", Promise: "a subscription whose group is deleted is attached anew, and says so",
+		ID: "B.S14", Name: "gone", Promise: "a subscription whose group is deleted is attached again, and says so",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

@@ -15,7 +15,7 @@ import (
 // lostLaws are about a subscription whose topic or group is deleted while it has events.
 var lostLaws = []law.Law{
 	{
-		ID: "B.F11", Name: "topic-made-anew", Promise: "a subscription whose topic is deleted and made anew while it is paused misses no event of the new topic",
+		ID: "B.F11", Name: "topic-made-anew", Promise: "a subscription whose topic is deleted and created again while it is paused misses no event of the new topic",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"position-restarts"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

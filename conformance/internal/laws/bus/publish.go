@@ -132,7 +132,7 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P16", Name: "names", Promise: "names that not every backend can bear are refused with an error that names the field",
+		ID: "B.P16", Name: "names", Promise: "names that not every backend accepts are refused with an error that names the field",
 		Faults: []string{"bus-corrects-events"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

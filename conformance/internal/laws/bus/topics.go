@@ -140,7 +140,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M06", Name: "topic-deleted", Promise: "a topic of a pattern that is deleted leaves the subscription, is not made anew by it, and does not stop the others",
+		ID: "B.M06", Name: "topic-deleted", Promise: "a topic of a pattern that is deleted leaves the subscription, is not created again by it, and does not stop the others",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-resolves-patterns"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

@@ -28,11 +28,11 @@ var adminLaws = []law.Law{
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedFence},
 		Faults: []string{"unfenced"}, Test: oldDelivery,
 	}, {
-		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins anew where it is told, and forgets what it held and delayed, and other groups do not notice",
+		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins again where it is told, and forgets what it held and delayed, and other groups do not notice",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer},
 		Faults: []string{"reset-ignored", "start-latest", "every-group"}, Test: resetGroup,
 	}, {
-		ID: "C61", Name: "reset-stale", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins anew does not notice",
+		ID: "C61", Name: "reset-stale", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins again does not notice",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer, law.NeedFence},
 		Faults: []string{"unfenced", "lost-leases-hidden"}, Test: resetStale,
 	}, {

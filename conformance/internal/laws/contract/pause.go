@@ -29,7 +29,7 @@ var pauseLaws = []law.Law{
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
 		Faults: []string{"every-group"}, Test: pauseOthers,
 	}, {
-		ID: "G14", Name: "pause-reset", Promise: "a group that is reset stays paused, and a group that is deleted and made anew is not paused",
+		ID: "G14", Name: "pause-reset", Promise: "a group that is reset stays paused, and a group that is deleted and created again is not paused",
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser](), law.NeedVerb[backend.Admin]()},
 		Faults: []string{"reset-ignored"}, Test: pauseReset,
 	}, {

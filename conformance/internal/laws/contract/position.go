@@ -17,7 +17,7 @@ var positionLaws = []law.Law{
 		ID: "C07", Name: "position-stays", Promise: "a message has the position that Publish said, on every receipt in every group",
 		Faults: []string{"position-unknown"}, Test: positionStays,
 	}, {
-		ID: "C82", Name: "position-made-anew", Promise: "in a topic that was deleted and made anew, a position of the deleted topic is lower than all, or refused",
+		ID: "C82", Name: "position-made-anew", Promise: "in a topic that was deleted and created again, a position of the deleted topic is lower than all, or refused",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"position-restarts"}, Test: positionMadeAnew,
 	},

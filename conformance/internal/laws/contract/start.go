@@ -183,7 +183,7 @@ var startAtLaws = []law.Law{
 		ID: "C96", Name: "start-at-ends", Promise: "a time before all messages is the oldest message, and a time in the future is the next message",
 		Faults: []string{"start-latest"}, Test: startAtEnds,
 	}, {
-		ID: "C97", Name: "reset-at", Promise: "a group that is reset to a time begins anew with what was stored then or later",
+		ID: "C97", Name: "reset-at", Promise: "a group that is reset to a time begins again with what was stored then or later",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"start-latest"}, Test: resetAt,
 	}, {
