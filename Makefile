@@ -34,7 +34,7 @@ portable: ## vet all packages for windows and darwin
 test: services ## run every test with the race detector, in random order, on real servers that it starts; keeps the conformance results for conformance-report
 	rm -f $(RESULTS)
 	go test -run '^TestLives$$' ./internal/ledger # it has no goroutines, so the race detector only makes it slow
-	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) EVENTBUS_LEDGER_LIVES=1000 $(REQUIRE) go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
+	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) EVENTBUS_LEDGER_LIVES=200 $(REQUIRE) go test -race -shuffle=on -p 2 -parallel 16 $$(go list ./... | grep -v '$(ALONE)')
 	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) $(REQUIRE) go test -race -shuffle=on -p 1 -parallel 24 -timeout 30m -skip '^TestFaults$$' $$(go list ./... | grep '$(ALONE)') # make conformance-faults runs it
 	cd examples/cloudevents && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && $(REQUIRE) go test -race -shuffle=on ./...

@@ -12,6 +12,7 @@ step() {
 }
 
 step make conformance
+step env EVENTBUS_LEDGER_LIVES=200000 go test -count=1 -timeout 60m -run '^TestLives$' ./internal/ledger
 step make conformance-faults
 step make mutate
 step make fuzz FUZZTIME=2m

@@ -19,7 +19,7 @@ import (
 // FailAll or LeaveTimeouts. EVENTBUS_LEDGER_LIVES sets the number of random lives, and
 // EVENTBUS_LEDGER_LIFE the only one.
 func TestLives(t *testing.T) {
-	first, lives := uint64(0), uint64(20_000)
+	first, lives := uint64(0), uint64(4_000)
 	if n, err := strconv.ParseUint(os.Getenv("EVENTBUS_LEDGER_LIVES"), 10, 64); err == nil {
 		lives = n
 	}
