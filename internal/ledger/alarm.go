@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A Instant is a time, in nanoseconds after the epoch of the caller's clock. Zero means no
-// time.
+// An Instant is a point in time, in nanoseconds after the epoch of the caller's clock. Zero means
+// no time.
 type Instant int64
 
-// Plus returns the moment d after m, or the greatest Instant if the sum overflows.
+// Plus returns the Instant d after m, or the greatest one if the sum overflows.
 func (m Instant) Plus(d time.Duration) Instant {
 	if sum := m + Instant(d); sum >= m {
 		return sum
@@ -18,7 +18,7 @@ func (m Instant) Plus(d time.Duration) Instant {
 	return math.MaxInt64
 }
 
-// An alarm calls ring at a moment. The zero value with a ring is ready to use.
+// An alarm calls ring at a set time. The zero value with a ring is ready to use.
 type alarm struct {
 	at    Instant // zero: it is not set
 	index int
@@ -48,7 +48,7 @@ func (a *alarms) Pop() any {
 	return x
 }
 
-// set sets a to ring at the moment at. Zero: a does not ring.
+// set sets a to ring at the given time; zero: not at all.
 func (l *Ledger) set(a *alarm, at Instant) {
 	switch was := a.at; {
 	case at == was:
@@ -64,14 +64,14 @@ func (l *Ledger) set(a *alarm, at Instant) {
 	}
 }
 
-// by lets a ring at the moment at, or at an earlier one that is set.
+// ringBy lets a ring at the given time, or at an earlier one for which it is set.
 func (l *Ledger) ringBy(a *alarm, at Instant) {
 	if a.at == 0 || at < a.at {
 		l.set(a, at)
 	}
 }
 
-// Next returns the moment at which Tick must be called; zero: none.
+// Next returns when Tick has to be called; zero: no alarm is set.
 func (l *Ledger) Next() Instant {
 	if len(l.alarms) == 0 {
 		return 0

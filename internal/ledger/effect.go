@@ -37,10 +37,10 @@ const (
 	Crowded              // Stats.Crowded has changed
 )
 
-// Effects are the actions that are to be carried out.
+// Effects are what the caller has to do next.
 type Effects struct {
 	Acks      []*Hold // to be acknowledged
-	FlushAcks bool    // without a wait for further ones
+	FlushAcks bool    // now, without waiting for further ones
 	Rest      []Effect
 	Wake      []*Worker
 	Start     int // workers

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// FailKey records that a message with the key of h failed for good, for later ones.
+// FailKey records, for later messages with the key of h, that a message with it failed for good.
 func (l *Ledger) FailKey(h *Hold) {
 	if n := h.lane; n != nil {
 		n.failed = true
@@ -19,8 +19,8 @@ func (s *Source) FailKeys(keys ...string) {
 	}
 }
 
-// OrderKey returns the key of the messages of which h is one: with Total it is empty. ok is
-// false if h waits for no other message.
+// OrderKey returns the key by which h is ordered, which is empty with Total. ok is false if h waits
+// for no other message.
 func (h *Hold) OrderKey() (key string, ok bool) {
 	if h.lane == nil {
 		return "", false
@@ -42,7 +42,7 @@ func (l *Ledger) ReleaseKey(key string) (had bool) {
 	return had
 }
 
-// FailedKeys returns the keys that FailKey noted, sorted.
+// FailedKeys returns the keys that FailKey recorded, sorted.
 func (l *Ledger) FailedKeys() (keys []string) {
 	for _, s := range l.sources {
 		for key, n := range s.lanes {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Postpone lets h come again at the moment due. counts: it has spent an attempt. If its lease
-// is lost, h is released.
+// Postpone lets h come again when it is due. counts means that it has spent an attempt. If its
+// lease is lost, h is released.
 func (l *Ledger) Postpone(h *Hold, due Instant, counts bool) {
 	if h.state == released {
 		return
@@ -21,9 +21,9 @@ func (l *Ledger) Postpone(h *Hold, due Instant, counts bool) {
 	l.wakeWorker()
 }
 
-// postpone gives h back if the backend refunds attempts and keeps the order of redelivered
-// messages, or if h is in no order. Otherwise h rests in this member. If h can do neither, it
-// is redelivered when its lease has ended.
+// postpone gives h back if the backend refunds attempts and redelivers in order, or if h has no
+// order. Otherwise h waits for its retry in this member. If neither is possible, it is redelivered
+// when its lease has expired.
 func (l *Ledger) postpone(h *Hold, due Instant, counts bool) {
 	s := h.Source
 	gone := l.closed || s.revoked
@@ -47,8 +47,8 @@ func (l *Ledger) postpone(h *Hold, due Instant, counts bool) {
 // ErrNotStarted is the error for a message that a member that ends does not settle.
 var ErrNotStarted = errors.New("eventbus: shutting down")
 
-// giveBack hands h to the queue of Delays. It leaves a stub in the lane of h, for which later
-// messages of its key wait. postpone decides between giveBack and rest.
+// giveBack hands h to the queue of Delays, and leaves a stub in its lane, for which later messages
+// of its key wait. postpone decides between giveBack and retryHere.
 func (l *Ledger) giveBack(h *Hold, due Instant) {
 	h.Source.leaveStub(h)
 	h.leave()
@@ -57,7 +57,7 @@ func (l *Ledger) giveBack(h *Hold, due Instant) {
 	l.do(Effect{Kind: GiveBack, Hold: h})
 }
 
-// rest keeps h in this member until due. Its run has no Hold any more.
+// retryHere keeps h in this member until it is due. Its earlier run has no Hold any more.
 func (l *Ledger) retryHere(h *Hold, due Instant, counts bool) {
 	if counts {
 		h.Attempt++
@@ -93,8 +93,8 @@ func (l *Ledger) BeforeDelay(h *Hold, refunds bool) {
 	}
 }
 
-// MarkUnknown records that a call may have settled h. If it was a Delay, h is due after at the
-// latest.
+// MarkUnknown records that a call may have settled h. If the call was a Delay, h is due after the
+// given time at the latest.
 func (l *Ledger) MarkUnknown(h *Hold, after time.Duration) {
 	h.Unsure = true
 	if h.returning {
@@ -102,7 +102,7 @@ func (l *Ledger) MarkUnknown(h *Hold, after time.Duration) {
 	}
 }
 
-// Delayed records that h was given back, to be due at the moment due.
+// Delayed records that h was given back, and when it is due.
 func (l *Ledger) Delayed(h *Hold, due Instant) {
 	h.Source.remember(h).due(due)
 	l.stubDue(h, due)

@@ -17,13 +17,13 @@ type Hold struct {
 	Source     *Source
 	Attempt    int
 	Redriven   bool  // sent again from a dead-letter topic
-	Unfit      bool  // it is to be settled without a run, see [Refuse]
-	Suspect    bool  // it ran too often without a result; one of these runs at a time
+	Unfit      bool  // to be settled without a run, see [Refuse]
+	Suspect    bool  // it ran too often without a result, so at most one suspect runs at a time
 	Counted    bool  // it has spent an attempt, which the next GiveBack counts
 	Unsure     bool  // a failed call may have settled it
 	Tries      uint8 // failed calls to settle it
 	Run        any   // the latest run, of the caller
-	DeadLetter any   // the dead letter that is to be stored, of the caller; nil: none
+	DeadLetter any   // of the caller: the dead letter to be stored, or nil
 	Due        Instant
 
 	asked, came  Instant // when its Receive was called, and returned
@@ -39,7 +39,7 @@ type Hold struct {
 	inEffect  bool // an effect refers to it
 	extending bool // a call of Extend refers to it
 	leaseless bool // acknowledged before its run
-	parked    bool // it has no place of the limiter
+	parked    bool // it has no slot of the limiter
 	trusted   bool // Ledger.entrusts counts it
 	expired   bool // the program may no longer settle it
 	late      bool // the timeout of its run has passed
@@ -78,8 +78,8 @@ const (
 	freeHolds = 4096
 )
 
-// Fill returns Holds of messages of s, for [Ledger.Put]. It needs the ledger's lock: the
-// handler of a run may still refer to a Hold when another message uses it.
+// Fill returns Holds of messages of s, for [Ledger.Put]. It needs the ledger's lock, because the
+// handler of an earlier run may still refer to a Hold that another message is about to use.
 func (l *Ledger) Fill(s *Source, ds []backend.Delivery) []*Hold {
 	n := len(ds)
 	hs := make([]*Hold, n)
@@ -100,9 +100,10 @@ func (l *Ledger) Fill(s *Source, ds []backend.Delivery) []*Hold {
 	return hs
 }
 
-// recycle lets another message use h, unless somebody may still refer to it: an effect, a
-// call of Extend, or the handler of a run that has lost it. It knows nothing of calls of Ack and Delay, which refer
-// to h until the broker answers. So Release comes after the answer.
+// recycle lets another message use h, unless somebody may still refer to it: an effect, a call of
+// Extend, or the handler of a run that has lost it. Calls of Ack and Delay also refer to h until
+// the broker answers, but recycle cannot see them; that is why Release has to come after the
+// answer.
 func (l *Ledger) recycle(h *Hold) {
 	if l.closed || h.late {
 		return
@@ -134,15 +135,15 @@ func (h *Hold) Leaseless() bool { return h.leaseless }
 // Returning reports whether h is being given back.
 func (h *Hold) Returning() bool { return h.returning }
 
-// hold adds h to the Holds of l.
+// addHold adds h to the Holds of l.
 func (l *Ledger) addHold(h *Hold) {
 	h.index = len(l.held)
 	l.held = append(l.held, h)
 	h.Source.held++
 }
 
-// leave takes h out of its lane, its line and its alarm, so that no worker takes it, and the
-// next message of its key may run.
+// leave takes h out of its lane, its queue and its alarm, so that no worker takes it and the next
+// message of its key may run.
 func (h *Hold) leave() {
 	l := h.Source.ledger
 	switch h.state {
@@ -157,9 +158,9 @@ func (h *Hold) leave() {
 	h.Source.leaveLane(h)
 }
 
-// Release ends the holding of h. A caller that waits for its settlement gets err. An error
-// means that h is not settled, so that it is due again when its lease has ended. No call that
-// settles h may be under way, because another message may use h from now on.
+// Release ends the holding of h. A caller that waits for its settlement gets err. An error means
+// that h is not settled, so it is due again when its lease has expired. No call that settles h may
+// be under way, because another message may use h from now on.
 func (l *Ledger) Release(h *Hold, err error) {
 	if h.state == released {
 		return
@@ -200,7 +201,7 @@ func (l *Ledger) Release(h *Hold, err error) {
 	l.recycle(h)
 }
 
-// give takes h from the worker that has it.
+// takeFromWorker takes h from the worker that has it, if any.
 func (l *Ledger) takeFromWorker(h *Hold) {
 	if h.worker != nil {
 		h.worker = nil

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// A lane has the messages of one key, in the order of positions. It starts the first one
-// when the one before has ended. The messages behind it stay held.
+// A lane holds the messages of one key in the order of their positions. It starts a message when
+// the one before has ended; the messages behind it stay held.
 //
-// A message that this member has given back leaves a stub in its lane. A later message of
-// the key waits until the stub is resolved: the message came back, or it went to another
-// member.
+// A message that this member has given back leaves a stub in its lane. Later messages of the key
+// wait until the stub is resolved, that is until the message has come back or is known to be with
+// another member.
 type lane struct {
 	key      string
 	source   *Source
 	active           // Holds that are ready, taken or entrusted, or settling before the next one may run
 	queue    []*Hold // waiting
-	withSlot int     // how many of the queue have a place
+	withSlot int     // how many of the queue have a slot
 	stubs    []*stub
 	over     *overflow // nil: none
 	failed   bool      // a message of the key failed for good (FailAll)
-	touched  bool      // during Put: a message has arrived
+	touched  bool      // during Put: a message of it has arrived
 	alarm    *alarm
 }
 
@@ -58,7 +58,7 @@ const (
 	maxSlack = time.Second
 )
 
-// laneOf returns the lane of h, made if there is none; nil if h is kept in no order.
+// laneOf returns the lane of h, and makes it if needed; nil if h has no order.
 func (s *Source) laneOf(h *Hold) *lane {
 	key := h.Delivery.Key
 	switch s.ledger.Order {
@@ -111,8 +111,8 @@ func (s *Source) joinLane(h *Hold, n *lane) {
 	}
 }
 
-// void releases the Hold that waits in n with a position, if there is one: its message was delivered
-// again, so that the delivery before is void.
+// dropEarlier releases the Hold that waits in n with the given position, if there is one. Its
+// message was delivered again, so the earlier delivery is void.
 func (n *lane) dropEarlier(position string) {
 	last := len(n.queue) - 1
 	if last < 0 || n.queue[last].Delivery.Position < position { // nearly always true
@@ -127,12 +127,12 @@ func (n *lane) dropEarlier(position string) {
 	}
 }
 
-// find returns the place of position in n.stubs.
+// find returns the index of position in n.stubs, or where it would be.
 func (n *lane) find(position string) (int, bool) {
 	return slices.BinarySearchFunc(n.stubs, position, func(st *stub, p string) int { return strings.Compare(st.position, p) })
 }
 
-// waits puts h into the queue of its lane. Without a lane, h waits until Due.
+// startWaiting puts h into the queue of its lane. Without a lane, h waits until Due.
 func (l *Ledger) startWaiting(h *Hold) {
 	h.state = waiting
 	n := h.lane
@@ -155,7 +155,7 @@ func (l *Ledger) startWaiting(h *Hold) {
 	}
 }
 
-// stopWaiting undoes waits.
+// stopWaiting undoes startWaiting.
 func (l *Ledger) stopWaiting(h *Hold) {
 	n := h.lane
 	if n != nil {
@@ -207,7 +207,7 @@ func (l *Ledger) admit(h *Hold) {
 	l.enqueue(h, false)
 }
 
-// leaveLane lets the next message of the key of h run.
+// leaveLane takes h out of its lane, and lets the next message of its key run.
 func (s *Source) leaveLane(h *Hold) {
 	n := h.lane
 	if n == nil {
@@ -233,8 +233,8 @@ func (n *lane) retry() Instant {
 	return due
 }
 
-// cloneKey copies the key of n, because n will be kept without Holds. The key may share its
-// memory with all texts of its Receive.
+// cloneKey copies the key of n, which will be kept without Holds. Otherwise the key could keep all
+// texts of its Receive in memory.
 func (s *Source) cloneKey(n *lane) {
 	delete(s.lanes, n.key)
 	n.key = strings.Clone(n.key)
@@ -243,7 +243,7 @@ func (s *Source) cloneKey(n *lane) {
 
 const freeLanes = 1024
 
-// drop forgets n if nothing of it is left to remember.
+// dropLane forgets n if there is nothing left to remember about it.
 func (s *Source) dropLane(n *lane) {
 	if n.touched || n.head != nil || len(n.queue) > 0 || len(n.stubs) > 0 || n.failed || n.over != nil && n.over.ahead(s.ledger.Now) || s.lanes[n.key] != n {
 		return

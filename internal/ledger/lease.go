@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// expireLeases notices the leases that have ended.
+// expireLeases finds the leases that have expired.
 func (l *Ledger) expireLeases(now Instant) {
 	next := Instant(0)
 	for i := len(l.held) - 1; i >= 0; i-- { // Lose may remove the last
@@ -34,7 +34,7 @@ func (l *Ledger) extend(Instant) {
 	}
 }
 
-// Holding returns the sources that have Holds.
+// HoldingSources returns the sources that have Holds.
 func (l *Ledger) HoldingSources() (sources []*Source) {
 	last, known := (*Source)(nil), map[*Source]bool{}
 	for _, h := range l.held {
@@ -46,8 +46,8 @@ func (l *Ledger) HoldingSources() (sources []*Source) {
 	return sources
 }
 
-// Extendable returns the Holds of s whose leases are to be extended. The caller calls Answered
-// for each.
+// Extendable returns the Holds of s whose leases are to be extended. The caller calls Answered for
+// each of them.
 func (l *Ledger) Extendable(s *Source) (hs []*Hold) {
 	for _, h := range l.held {
 		if h.Source == s && !h.lost && !h.leaseless && !h.left && !h.returning {
@@ -58,8 +58,8 @@ func (l *Ledger) Extendable(s *Source) (hs []*Hold) {
 	return hs
 }
 
-// Answered records that the call that was to extend the lease of h has ended. It returns false
-// if h was released meanwhile.
+// Answered records that the call to extend the lease of h has ended. It returns false if h has been
+// released since it began.
 func (l *Ledger) Answered(h *Hold) (held bool) {
 	h.extending = false
 	return h.state != released
@@ -68,8 +68,8 @@ func (l *Ledger) Answered(h *Hold) (held bool) {
 // Extended records that the lease of h does not end before until.
 func (l *Ledger) Extended(h *Hold, until Instant) { h.until = max(h.until, until) }
 
-// NotExtended records that the lease of h is lost. A Hold that is being acknowledged before its
-// run is not concerned: if the broker has acknowledged it, it has no lease.
+// NotExtended records that the lease of h is lost. This does not apply to a Hold that is being
+// acknowledged before its run: if the broker has acknowledged it, it has no lease.
 func (l *Ledger) NotExtended(h *Hold, err error) {
 	if h.state == taken && h.wait != nil && !h.leaseless {
 		return
@@ -90,15 +90,14 @@ func (h *Hold) Lost() bool { return h.lost || !h.leaseless && h.until <= h.Sourc
 // Until returns when the lease of h ends.
 func (h *Hold) Until() Instant { return h.until }
 
-// LeaseEnd returns a moment at which the broker has surely made h due again, if no call
-// extends the lease. The broker counts the lease from a later moment than until does.
+// LeaseEnd returns a time by which the broker has certainly made h due again, unless a call extends
+// the lease. The broker counts the lease from later than until does.
 func (l *Ledger) LeaseEnd(h *Hold) Instant {
 	return h.until.Plus(min(l.Lease/3, maxSlack))
 }
 
-// Lose records that the lease of h is lost, so that another member may have the message. It
-// ends the run of h. If h does not run, Lose releases it. It ignores a Hold that is being
-// settled.
+// Lose records that the lease of h is lost, so that another member may have the message. It cancels
+// the run of h. If h does not run, Lose releases it; if h is being settled, Lose does nothing.
 func (l *Ledger) Lose(h *Hold, why error) {
 	if h.lost || h.leaseless || h.state >= settling {
 		return

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// An Order says which messages run one after another.
+// An Order says which messages have to run one after another.
 type Order uint8
 
 // The values of Order.
@@ -32,7 +32,7 @@ type Config struct {
 	Concurrency    int // workers, without spare ones; Resize changes it
 	MaxRedelivered int // the most redelivered messages that run at the same time; 0: no limit
 	MaxInFlight    int // the caller's limiter enforces it; the ledger parks by it, see park
-	MaxParked      int // Holds that wait without a place; beyond it nothing more is read
+	MaxParked      int // Holds that wait without a slot; beyond it nothing more is read
 	Lease          time.Duration
 	Timeout        time.Duration // bounds a run; 0: none
 	Entrusts       bool          // manual mode: the program settles a message after its run
@@ -45,7 +45,7 @@ type Config struct {
 	Leaves func(h *Hold) bool // after a timeout h is left to its lease; may be nil
 }
 
-// A Batch says when a worker may take a batch. Size 0: there are no batches.
+// A Batch says when a worker may take a batch. Without a Size there are no batches.
 type Batch struct {
 	Size  int
 	Bytes int64 // bounds the payloads; 0: no bound
@@ -62,8 +62,8 @@ type Ledger struct {
 	held            []*Hold
 	free            []*Hold // to be used again
 	sources         []*Source
-	withReady       []*Source // sources with Holds in their line, and perhaps others: see lining
-	waitingFetchers []*Source // sources whose fetcher waits for room
+	withReady       []*Source // sources with ready Holds, and perhaps others: see readySources
+	waitingFetchers []*Source // sources whose fetcher waits until it may read
 	randN           func(n int) int
 
 	closed      bool // no further Hold is started
@@ -77,11 +77,11 @@ type Ledger struct {
 	stuck    int  // busy workers whose run is stuck
 	entrusts int  // Holds with Hold.trusted
 
-	blocked      int // waiting Holds that have a place, see park
-	parked       int // waiting Holds without a place
-	withoutSlot  int // Holds without a place, even if they no longer wait
+	blocked      int // waiting Holds with a slot of MaxInFlight, see park
+	parked       int // waiting Holds without a slot
+	withoutSlot  int // Holds without a slot, even if they no longer wait
 	parkedBytes  int64
-	chasing      int           // overflows that are given back without a delay; nothing is read meanwhile
+	chasing      int           // overflows being given back without a delay, during which nothing is read
 	crowded      bool          // nothing is read until fewer Holds are parked
 	running      [classes]int  // Holds of each class that a worker has
 	readyByClass [classes]int  // Holds of each class in the lines of all sources
@@ -89,14 +89,14 @@ type Ledger struct {
 	average      time.Duration // of a run; 0: not measured
 	readTime     time.Duration // average length of a Receive that returned all it asked for
 
-	wakeNow int // not 0: wakeWorker wakes a worker for little work too
+	wakeNow int // not 0: wakeWorker wakes a worker even for little work
 
 	leases      alarm // the first lease ends
 	extension   alarm // leases are to be extended
-	flush       alarm // acknowledgements have gathered for long enough
-	unclaimed   alarm // Holds may have waited for a worker for too long
+	flush       alarm // acknowledgements have waited long enough for further ones
+	unclaimed   alarm // ready Holds may have waited too long for a worker
 	batchDue    alarm // a batch that is not full is due
-	delayedWake alarm // a worker is woken for little work
+	delayedWake alarm // wakes a worker for little work
 }
 
 // New returns an empty Ledger.
@@ -108,7 +108,7 @@ func New(c Config) *Ledger {
 	return l
 }
 
-// Stats are the present numbers of a Ledger.
+// Stats are the current numbers of a Ledger.
 type Stats struct {
 	Held, Running, Stuck, Parked int
 	Spare                        int // how many workers may run in place of stuck ones
@@ -116,7 +116,7 @@ type Stats struct {
 	Crowded                      bool // nothing is read until fewer are parked
 }
 
-// Stats returns the present numbers.
+// Stats returns the current numbers.
 func (l *Ledger) Stats() Stats {
 	n := Stats{Held: len(l.held), Running: l.working + l.stuck, Stuck: l.stuck, Spare: l.spare(), Parked: l.parked, Crowded: l.crowded}
 	for _, h := range l.held {
@@ -141,14 +141,14 @@ func (l *Ledger) Settling() (n int) {
 // Interrupted reports whether Interrupt was called.
 func (l *Ledger) Interrupted() bool { return l.interrupted }
 
-// Quiet reports whether l is closed, no worker has a run, and the program has no message to
-// settle.
+// Quiet reports whether nothing is left to do: l is closed, no worker has a run, and the program
+// has no message to settle.
 func (l *Ledger) Quiet() bool {
 	return l.closed && len(l.busy) == 0 && l.entrusts == 0 && !l.finishes()
 }
 
-// Close lets no further Hold start, and gives back the Holds that have not started. Batches
-// that have gathered are handled.
+// Close lets no further Hold start, and gives back the Holds that have not started. Batches that
+// are waiting to fill up are still handled.
 func (l *Ledger) Close() {
 	l.closed = true
 	l.giveBackUnstarted(nil, l.Batch.Size > 0)
@@ -161,8 +161,8 @@ func (l *Ledger) finishes() bool {
 	return l.Batch.Size > 0 && !l.interrupted && l.startable() > 0
 }
 
-// giveBackUnstarted gives back the Holds of s that have not started; nil: of all sources. The
-// Holds of a lane are due when its first one is. keep: Holds that are ready stay.
+// giveBackUnstarted gives back the Holds of s that have not started, or those of all sources if s
+// is nil. All Holds of a lane are due when its first one is. If keep is set, ready Holds stay.
 func (l *Ledger) giveBackUnstarted(s *Source, keep bool) {
 	for _, w := range l.busy {
 		l.steal(w)

@@ -16,8 +16,8 @@ import (
 // only after all earlier messages of its key succeeded. No two messages of a key run at once,
 // none runs after its acknowledgement was confirmed, and each succeeds within two minutes after
 // the trouble ends. Every message has a key, and no life has manual mode, AckOnReceive, batches,
-// FailAll or LeaveTimeouts. EVENTBUS_LEDGER_LIVES sets the number of random lives, and
-// EVENTBUS_LEDGER_LIFE the only one.
+// FailAll or LeaveTimeouts. EVENTBUS_LEDGER_LIVES asks for more of the random lives, and
+// EVENTBUS_LEDGER_LIFE for one of them.
 func TestLives(t *testing.T) {
 	first, lives := uint64(0), uint64(4_000)
 	if n, err := strconv.ParseUint(os.Getenv("EVENTBUS_LEDGER_LIVES"), 10, 64); err == nil {

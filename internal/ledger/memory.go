@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A memo has the facts that a source remembers about a message that it does not hold, or has
-// given back before. To add to maxMemory memos, the source forgets another one.
+// A memo is what a source remembers about a message that it does not hold, or has given back
+// before. A source keeps at most maxMemory of them, and forgets one to add another.
 type memo struct {
 	before string  // a position before it, at which no other message is known between them; "": not known
 	times  uint8   // how often it was given back after a run
@@ -25,8 +25,8 @@ type memo struct {
 
 const maxMemory = 1 << 16
 
-// due notes when the message is due again. Another member may have settled it meanwhile, so
-// that the memo is of no use an hour later.
+// due records when the message is due again. By an hour later another member may well have settled
+// it, so the memo is of no use any more.
 func (m *memo) due(at Instant) { m.until = max(m.until, at.Plus(hour)) }
 
 // remember returns the memo of h, made if there is none.
@@ -72,7 +72,7 @@ func (s *Source) attemptOf(d *backend.Delivery) int {
 	switch {
 	case m == nil || m.attempt == 0:
 		return max(d.Attempt, 1)
-	case d.Attempt == 1 && !d.Redelivered: // the topic or the group was made anew, or the group was reset
+	case d.Attempt == 1 && !d.Redelivered: // topic or group are new, or the group was reset
 		m.attempt = 0
 		return 1
 	}
@@ -114,8 +114,8 @@ func (s *Source) ackedLate(h *Hold) {
 	}
 }
 
-// acknowledged reports whether a Receive called at the moment asked has brought a message
-// that was acknowledged meanwhile.
+// acknowledged reports whether a Receive that was called at asked has brought a message that has
+// been acknowledged since.
 func (s *Source) acknowledged(position string, asked Instant) bool {
 	if len(s.late) == 0 {
 		return false
@@ -124,8 +124,8 @@ func (s *Source) acknowledged(position string, asked Instant) bool {
 	return m != nil && asked < m.acked
 }
 
-// forgetAcked forgets the late acknowledgements that no later Receive can meet: a Receive was
-// called at the moment asked, after them.
+// forgetAcked forgets the late acknowledgements that no later Receive can meet, because a Receive
+// was called after them, at asked.
 func (s *Source) forgetAcked(asked Instant) {
 	s.late = slices.DeleteFunc(s.late, func(p string) bool {
 		m := s.memory[p]
@@ -137,10 +137,10 @@ func (s *Source) forgetAcked(asked Instant) {
 	})
 }
 
-// ResumeAfter returns the position after which a group that is made anew must begin, so that
-// every unsettled message that this member knows comes again. Messages that are settled may
-// come again too. It returns the highest position received if all are settled, and "" if the
-// first message of the topic may be unsettled.
+// ResumeAfter returns the position after which a group that is created again has to start, so that
+// it gets every unsettled message that this member has seen. Settled messages may come again, too.
+// It returns the highest position received if all are settled, and "" if the very first message of
+// the topic may be unsettled.
 func (l *Ledger) ResumeAfter(s *Source) string {
 	lowest := ""
 	for _, h := range l.held {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// An overflow is the rest of a long lane, which this member gives back as it arrives, because
-// too many Holds are parked. All of it is due at the same moment: a Receive that is called
-// after this moment brings it by position. Only a backend that promises this has overflows.
+// An overflow is the rest of a long lane, which this member gives back as it arrives because too
+// many Holds are parked. All of it is due at the same time, and a Receive called after that brings
+// it by position. Only a backend that promises this has overflows.
 type overflow struct {
 	first string // the lowest position given back
 	due   Instant
-	until Instant // when all that was given back is surely due
+	until Instant // when everything that was given back is certainly due
 	calls int     // calls of Delay under way
 	count int     // messages given back
 }
@@ -19,13 +19,13 @@ type overflow struct {
 // ahead reports whether messages of o may come after now.
 func (o *overflow) ahead(now Instant) bool { return o.calls > 0 || o.until.Plus(grace) > now }
 
-// perEvent is how much later an overflow is due for each message that the one before it had.
-// Otherwise reading them again would delay messages of other keys.
+// perEvent delays the next overflow for each message of the one before it. Without the delay,
+// reading them again and again would hold up messages of other keys.
 const perEvent = 200 * time.Microsecond
 
-// overflows gives back h, which has arrived, if it belongs to the overflow of its lane, or if
-// no more Holds may be parked. While the first Hold of the lane runs for the first time, reading
-// stops instead (see park), because the lane is going to move.
+// overflows gives back h, which has arrived, if it belongs to the overflow of its lane, or if no
+// more Holds may be parked. While the first Hold of the lane runs for the first time, reading stops
+// instead (see park), because the lane is about to move.
 func (l *Ledger) overflows(h *Hold, n *lane) bool {
 	s, o, p := h.Source, n.over, h.Delivery.Position
 	count := 0
@@ -58,9 +58,8 @@ func (l *Ledger) overflows(h *Hold, n *lane) bool {
 	return true
 }
 
-// park takes the place of h, which waits, if too many Holds that wait have one: it tells the
-// caller's limiter that h needs none. So they leave places for messages that can run. h stays held,
-// and keeps its queue. A parked Hold gets no place again.
+// park returns the slot of h to the limiter if too many waiting Holds have one, which leaves slots
+// for messages that can run. h stays held, keeps its position in the queue, and gets no slot again.
 func (l *Ledger) park(h *Hold) {
 	if h.state != waiting || h.parked {
 		return
@@ -89,14 +88,14 @@ func (l *Ledger) isCrowded() bool {
 	return l.parked >= l.MaxParked || l.parkedBytes >= maxParkedBytes
 }
 
-// parks counts h as parked, or with -1 no longer.
+// countParked counts h as parked with n = 1, or as no longer parked with -1.
 func (l *Ledger) countParked(h *Hold, n int) {
 	l.parked += n
 	h.Source.parked += n
 	l.parkedBytes += int64(n) * int64(h.size)
 }
 
-// checkCrowded lets reading go on when there is room again for parked Holds, or none of s is parked.
+// checkCrowded lets reading go on once more Holds may be parked, or none of s is parked.
 func (l *Ledger) checkCrowded(s *Source) {
 	switch {
 	case l.crowded && !l.isCrowded():

@@ -12,7 +12,7 @@ const (
 	mostAhead  = 100 * time.Millisecond // bounds the prefetch, as the work of all workers
 )
 
-// Read notes how long a Receive took that brought all it had asked for.
+// ReadTook records how long a Receive took that brought everything it had asked for.
 func (l *Ledger) ReadTook(took time.Duration) {
 	if l.readTime == 0 {
 		l.readTime = took
@@ -20,8 +20,9 @@ func (l *Ledger) ReadTook(took time.Duration) {
 	l.readTime += (took - l.readTime) / 8
 }
 
-// Wanted returns how many messages the fetcher of s may ask for. If it is 0, an effect Room
-// follows. While many Holds are ready or asked for, or some and few places are free, it is 0, so that reads are large.
+// Wanted returns how many messages the fetcher of s may ask for. If the result is 0, an effect
+// ReadMore follows later. To keep reads large, it is 0 while plenty of Holds are ready or asked
+// for, and while only a few slots are free.
 func (l *Ledger) Wanted(s *Source) int {
 	n := l.wanted(s)
 	if waits := n == 0 && !s.revoked; waits != s.fetcherWaits {
@@ -38,9 +39,10 @@ func (l *Ledger) setWaiting(s *Source, waits bool) {
 	}
 }
 
-// Reserve counts the n messages that a Receive of s asks for against the room of other sources,
-// until Put or Unreserve. The caller counts a Receive that will probably bring as many. Otherwise
-// sources that share room would together receive many times of it.
+// Reserve counts the n messages that a Receive of s asks for as taken, so that other sources have
+// that much less to read, until Put or Unreserve. The caller reserves for a Receive that will
+// probably bring that many; otherwise sources that share capacity would together receive a multiple
+// of it.
 func (l *Ledger) Reserve(s *Source, n int) {
 	l.reserved, s.reserved = l.reserved+n-s.reserved, n
 }
@@ -53,8 +55,8 @@ func (l *Ledger) Unreserve(s *Source) {
 	}
 }
 
-// wanted is Wanted without a note that the fetcher waits. Each condition under which it returns 0
-// needs a call of room when the condition ends, or the fetcher sleeps for ever.
+// wanted is Wanted, but does not record that the fetcher waits. Wherever a condition ends under
+// which it returns 0, wakeFetcher has to be called, or the fetcher sleeps for good.
 func (l *Ledger) wanted(s *Source) int {
 	if l.closed || s.revoked || l.crowded && s.parked > 0 && !s.takingOver || l.chasing > 0 {
 		return 0
@@ -93,12 +95,12 @@ func (l *Ledger) ahead(s *Source) int {
 	return min(int(min(max(n, time.Duration(size)), most)), l.MaxInFlight)
 }
 
-// Apart reports whether there may be no room for s, but room for other sources.
+// Apart reports whether s may be unable to read while other sources can.
 func (l *Ledger) Apart(s *Source) bool {
 	return l.Order == Total || l.crowded && s.parked > 0
 }
 
-// room wakes the fetcher of s if it waits for room and may read now.
+// wakeFetcher wakes the fetcher of s if it waits and may read now.
 func (l *Ledger) wakeFetcher(s *Source) {
 	if s.fetcherWaits && l.wanted(s) > 0 {
 		l.setWaiting(s, false)
@@ -121,8 +123,8 @@ func (l *Ledger) wakeFetchers() {
 	})
 }
 
-// few reports whether few places are free, besides those for which asked messages may come.
+// few reports whether few slots are free, apart from those for messages that have been asked for.
 func (l *Ledger) few(asked int) bool {
-	places := l.MaxInFlight - (len(l.held) - l.withoutSlot) - asked
-	return places < (l.MaxInFlight-l.Concurrency*max(l.Batch.Size, 1))/4 // of the places that running handlers leave
+	slots := l.MaxInFlight - (len(l.held) - l.withoutSlot) - asked
+	return slots < (l.MaxInFlight-l.Concurrency*max(l.Batch.Size, 1))/4 // of the slots that running handlers leave
 }

@@ -2,18 +2,18 @@ package ledger
 
 import "slices"
 
-// A class of Holds has a bound on how many of its Holds run at the same time.
+// A class of Holds limits how many of them run at the same time.
 type class uint8
 
 const (
-	fresh       class = iota // no bound
+	fresh       class = iota // no limit
 	redelivered              // Config.MaxRedelivered
 	suspect                  // one
 	classes
 )
 
-// classOf returns the class of h. If the backend refunds attempts, a first attempt is not
-// redelivered, because no handler had the message: a member gave it back unstarted.
+// classOf returns the class of h. If the backend refunds attempts, a first attempt does not count
+// as redelivered: no handler had the message, because a member gave it back unstarted.
 func (l *Ledger) classOf(h *Hold) class {
 	switch {
 	case h.Suspect:
@@ -35,8 +35,8 @@ func (l *Ledger) mayRun(c class) bool {
 	return true
 }
 
-// A line has the Holds of a source that a worker may take: one queue for each class, in the
-// order of receipt.
+// The readyQueues of a source are the Holds that a worker may take: one queue for each class, in
+// the order of arrival.
 type readyQueues [classes]queue
 
 func (l *readyQueues) empty() bool {
@@ -48,8 +48,8 @@ func (l *readyQueues) empty() bool {
 	return true
 }
 
-// enqueue puts h, which is ready, into the line of its source: before all others if first is
-// set, and otherwise behind them.
+// enqueue puts h, which is ready, into the queue of its source: in front if first is set, otherwise
+// at the end.
 func (l *Ledger) enqueue(h *Hold, first bool) {
 	s := h.Source
 	if q := &s.ready[h.class]; first {
@@ -64,14 +64,14 @@ func (l *Ledger) enqueue(h *Hold, first bool) {
 	}
 }
 
-// dequeue takes h out of the line of its source.
+// dequeue takes h out of the queue of its source.
 func (l *Ledger) dequeue(h *Hold) {
 	if h.Source.ready[h.class].remove(h) {
 		l.readyByClass[h.class]--
 	}
 }
 
-// lining returns the sources with Holds in their line.
+// readySources returns the sources with ready Holds.
 func (l *Ledger) readySources() []*Source {
 	l.withReady = slices.DeleteFunc(l.withReady, func(s *Source) bool {
 		s.hasReady = !s.ready.empty()
@@ -100,7 +100,7 @@ func (l *Ledger) startableOf(s *Source) (n int) {
 	return n
 }
 
-// pick takes the next Hold to run of s; nil: there is none.
+// pick takes the next Hold of s to run; nil: there is none.
 func (l *Ledger) pick(s *Source) *Hold {
 	h := l.choose(s)
 	if h != nil {

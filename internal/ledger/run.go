@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// collect records the results of the runs that have succeeded. Each failed run is noted by
+// collect records the results of runs that have succeeded. Failed runs report themselves with
 // Returned.
 func (l *Ledger) collect(w *Worker) {
 	for done := int(w.done.Load()); w.counted < done; w.counted++ {
@@ -61,7 +61,8 @@ func (l *Ledger) steal(w *Worker) {
 	l.set(&w.overslice, 0)
 }
 
-// watchTimeout acts on the timeout of the present run of w, and later on its being stuck.
+// watchTimeout acts when the timeout of the current run of w has passed, and later when the run is
+// stuck.
 func (l *Ledger) watchTimeout(w *Worker, now Instant) {
 	began := Instant(w.began.Load())
 	i := int(w.next.Load()) - 1
@@ -112,7 +113,7 @@ func (l *Ledger) timedOut(h *Hold, w *Worker) {
 	}
 }
 
-// expire takes h from the program, which has not settled it in time.
+// expire takes h away from the program, which has not settled it in time.
 func (l *Ledger) expire(h *Hold) {
 	if h.lost || h.state != taken && h.state != entrusted {
 		return
@@ -125,8 +126,8 @@ func (l *Ledger) expire(h *Hold) {
 	l.do(Effect{Kind: TimedOut, Hold: h, Run: h.Run})
 }
 
-// detachStuck takes the Holds of a run that is stuck from it. They are settled as timed out. A
-// spare worker takes the place of w.
+// detachStuck takes the Holds away from a stuck run; they are settled as timed out. A spare worker
+// runs in place of w.
 func (l *Ledger) detachStuck(w *Worker, runs []*Hold, now Instant) {
 	w.stuck = true
 	l.working--
@@ -164,10 +165,11 @@ type Returned struct {
 	Interrupted bool // a drain has cancelled the run
 }
 
-// Returned records that a run of h by w has ended, and how. unrun: no handler ran. Unless the
-// Hold is decided, or was entrusted to the program, the caller settles it, after it has left the
-// lock: until then the state settling protects h. The Holds that w
-// has not begun are taken back, because they may be of the same key.
+// Returned records that a run of h by w has ended, and how. unrun means that no handler ran. The
+// Holds that w has not begun are taken back, because they may have the same key.
+//
+// Unless the Hold is decided already, or is now up to the program, the caller settles it after it
+// has released the lock. The state settling protects h until then.
 func (l *Ledger) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (r Returned) {
 	l.collect(w)
 	if l.Batch.Size == 0 {
@@ -182,7 +184,7 @@ func (l *Ledger) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (r
 		return r
 	}
 	h.inSlice = false
-	w.holds[h.slot] = nil // another message may use h from now on
+	w.holds[h.slot] = nil // from now on another message may use h
 	at := w.times[h.slot]
 	h.began = at.began
 	r.Late = l.Timeout > 0 && time.Duration(at.ended-at.began) >= l.Timeout

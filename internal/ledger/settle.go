@@ -20,8 +20,8 @@ var (
 	ErrAckedBefore = fmt.Errorf("%w: the event is acknowledged by its delivery before", backend.ErrLeaseLost)
 )
 
-// LeaseLost returns the error for a lost lease; why is the reason, or nil. The error matches
-// backend.ErrLeaseLost.
+// LeaseLost returns the error for a lost lease, with the reason why, which may be nil. The error
+// matches backend.ErrLeaseLost.
 func LeaseLost(why error) error {
 	switch {
 	case why == nil:
@@ -32,16 +32,15 @@ func LeaseLost(why error) error {
 	return fmt.Errorf("eventbus: %w", why)
 }
 
-// Unknown wraps err as backend.ErrUnknownOutcome, because the failed call may have had its
-// effect.
+// Unknown wraps err in backend.ErrUnknownOutcome, because the failed call may have taken effect.
 func Unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }
 
-// ackDelay is how long acknowledgements wait for further ones. If runs take a millisecond
-// or more they do not wait, so that few messages are redelivered after a crash.
+// ackDelay is how long acknowledgements wait for further ones. If runs take a millisecond or more,
+// they don't wait, so that few messages are redelivered after a crash.
 const ackDelay = 2 * time.Millisecond
 
-// Claim gives the program the right to settle the message of a run, in manual mode. Only one
-// caller gets it. failed: the program settles it as failed.
+// Claim gives the program the right to settle the message of a run, in manual mode. Only one caller
+// gets it. failed means that the program settles it as failed.
 func (l *Ledger) Claim(h *Hold, run any, failed bool) (Wait, error) {
 	if h.Run == run && (h.state == taken || h.state == entrusted) && h.until <= l.Now {
 		l.Lose(h, nil)
@@ -60,9 +59,9 @@ func (l *Ledger) Claim(h *Hold, run any, failed bool) (Wait, error) {
 	return h.wait, nil
 }
 
-// Confirm acknowledges h, which a worker has taken, before its run. The Wait ends without an
-// error if h may run. h stays taken meanwhile: so Acked and NotAcked know that a run waits, and do
-// not release h.
+// Confirm acknowledges h, which a worker has taken, before its run. The Wait ends without an error
+// if h may run. h stays taken until then, which tells Acked and NotAcked that a run waits and h
+// must not be released.
 func (l *Ledger) Confirm(h *Hold) Wait {
 	h.wait = NewWait()
 	l.Out.Acks = append(l.Out.Acks, h)
@@ -99,8 +98,8 @@ func (l *Ledger) Acknowledge(h *Hold) {
 	}
 }
 
-// Settled records that h is settled as far as later messages of its key are concerned. h stays held
-// until an answer releases it.
+// Settled records that later messages of the key of h need not wait for it any longer. h itself
+// stays held until an answer releases it.
 func (l *Ledger) Settled(h *Hold) {
 	if h.state != released {
 		h.state = settling
@@ -111,7 +110,7 @@ func (l *Ledger) Settled(h *Hold) {
 
 func (l *Ledger) flushAcks(Instant) { l.Out.FlushAcks = true }
 
-// Acked records that the broker has acknowledged h. The call began at the moment start.
+// Acked records that the broker has acknowledged h, in a call that began at start.
 func (l *Ledger) Acked(h *Hold, start Instant) {
 	switch late := h.lost || h.until <= l.Now; {
 	case h.state == taken && late:
@@ -132,23 +131,23 @@ func (l *Ledger) Acked(h *Hold, start Instant) {
 	}
 }
 
-// NotAcked releases h, which cannot be acknowledged because of err. If h waits for its run,
-// NotAcked only ends the wait.
+// NotAcked releases h, which cannot be acknowledged because of err. If a run of h waits for the
+// acknowledgement, NotAcked only ends that wait.
 func (l *Ledger) NotAcked(h *Hold, err error) {
 	if h.state == taken {
 		h.wait.end(err)
 		return
 	}
-	if !h.lost && !(h.Unsure && errors.Is(err, backend.ErrLeaseLost)) { // otherwise it was told, or an earlier call has acknowledged h
+	if !h.lost && !(h.Unsure && errors.Is(err, backend.ErrLeaseLost)) { // otherwise it was reported already, or an earlier call has acknowledged h
 		l.do(Effect{Kind: Lost, Hold: h, Run: h.Run, Err: err})
 	}
 	l.Release(h, err)
 }
 
-// EndWait ends, with err, the wait of a caller for the settlement of h.
+// EndWait ends the wait of a caller for the settlement of h, with err.
 func (l *Ledger) EndWait(h *Hold, err error) { h.wait.end(err) }
 
-// setHoldAlarm lets the alarm of h ring at the moment at: h is due, or its program is late.
+// setHoldAlarm sets the alarm of h: h is due then, or the program is late.
 func (l *Ledger) setHoldAlarm(h *Hold, at Instant) {
 	if h.alarm == nil {
 		h.alarm = &alarm{}
@@ -169,10 +168,10 @@ func (l *Ledger) setHoldAlarm(h *Hold, at Instant) {
 	l.set(h.alarm, at)
 }
 
-// Repeat asks for an effect Again for h, which is being settled, at the moment at.
+// Repeat asks for an effect Again for h, which is being settled, at the given time.
 func (l *Ledger) Repeat(h *Hold, at Instant) { l.setHoldAlarm(h, at) }
 
-// Hurry ends the waits of Repeat.
+// RepeatNow ends the waits of Repeat.
 func (l *Ledger) RepeatNow() {
 	for _, h := range l.held {
 		if (h.state == settling || h.state == taken) && h.alarm != nil && h.alarm.at != 0 {

@@ -40,9 +40,9 @@ func (l *Ledger) hasWork() bool {
 	return true
 }
 
-// rotate makes the next source the first of the lines. Each slice and each batch begins with
-// another source, and has Holds of a second one only if the first has no more. So the settler of
-// a source gets many Holds at a time.
+// rotate moves the first source to the end. Each slice and each batch begins with another source,
+// and takes from a second one only when the first has no more; that way the settler of a source
+// gets many Holds at a time.
 func rotate(lines []*Source) {
 	if len(lines) > 1 {
 		first := lines[0]
@@ -67,7 +67,7 @@ func (l *Ledger) pickAny() (picked *Hold) {
 	return picked
 }
 
-// start gives h to w, as the Hold n of its slice.
+// start gives h to w, as Hold n of its slice.
 func (l *Ledger) start(h *Hold, w *Worker, n int) {
 	h.state, h.worker, h.began, h.slot = taken, w, 0, int32(n)
 	h.inSlice = true
@@ -114,8 +114,8 @@ func (l *Ledger) takeSlice(w *Worker) (hs []*Hold) {
 	return hs
 }
 
-// followers are the lanes whose next message may follow in a slice that has the messages before it,
-// in the order of these next messages.
+// followers are the lanes whose next message may follow in a slice, because the slice has the
+// messages before it. They are in the order of these next messages.
 type followers struct {
 	ledger *Ledger
 	lanes  []*lane
@@ -137,7 +137,7 @@ func (s *followers) add(n *lane) {
 	s.lanes = slices.Insert(s.lanes, i, n)
 }
 
-// take takes the next message; nil: there is none, or a message that is ready comes before.
+// take takes the next message; nil: there is none, or a ready message comes before it.
 func (s *followers) take() *Hold {
 	if len(s.lanes) == 0 {
 		return nil

@@ -6,11 +6,16 @@ import (
 )
 
 // A Source is one attachment to a group. Its messages have an order of their own.
+//
+// The messages of an exclusive Source go to no other member until it ends. A message whose key has
+// an order therefore waits for its retry here, in this member. When the source ends, all messages
+// are given back at once, in their order: otherwise another member would get later ones of their
+// key first.
 type Source struct {
 	CanDelay  bool
 	CanExtend bool
 	Refunds   bool // messages are given back without counting an attempt, and redelivered by position
-	Exclusive bool // no other member gets its messages, until it ends; Refunds is not set
+	Exclusive bool // until it ends, no other member gets its messages; Refunds is not set
 	Owner     any  // the caller's
 
 	ledger       *Ledger
@@ -21,9 +26,9 @@ type Source struct {
 	dueStubs     []*stub          // stubs of messages that are due
 	late         []string         // positions of late acknowledgements, see ackedLate
 	last         string           // the highest position received
-	fetcherWaits bool             // its fetcher waits for room
+	fetcherWaits bool             // its fetcher waits until it may read
 	hasReady     bool             // Ledger.lines has it
-	parked       int              // its Holds without a place
+	parked       int              // its Holds without a slot
 	reserved     int              // messages that the Receive under way asks for, if Ledger.asked counts them
 	barren       uint8            // how many of the last Receives brought nothing that may run
 	held         int              // Holds
@@ -40,9 +45,9 @@ func (l *Ledger) Add(s *Source) {
 	l.sources = append(l.sources, s)
 }
 
-// Replace puts s in the place of the source old, whose group is lost. All Holds of old lose
-// their leases because of why. If fresh is set, the topic was made anew. Replace returns how
-// many leases were lost.
+// Replace puts s in place of the source old, whose group was lost. All Holds of old lose their
+// leases, for the reason why. If fresh is set, the topic is a new one. Replace returns how many
+// leases were lost.
 func (l *Ledger) Replace(old, s *Source, fresh bool, why error) (lost int) {
 	for i := range l.sources {
 		if l.sources[i] == old {
@@ -77,8 +82,8 @@ type Receipt struct {
 	All   bool    // it brought all messages that were due when it was called
 }
 
-// Attempted corrects Attempt of the Holds of r before Put, and calls changed for each one
-// that it changes.
+// CorrectAttempts sets Attempt of the Holds of r from what s remembers, before Put, and calls
+// changed for each Hold that it changes.
 func (s *Source) CorrectAttempts(r Receipt, changed func(h *Hold)) {
 	s.recordPositions(r)
 	if len(s.memory) == 0 {
@@ -92,8 +97,8 @@ func (s *Source) CorrectAttempts(r Receipt, changed func(h *Hold)) {
 	}
 }
 
-// note records the highest position received. If a message comes for the first time that is
-// not after it, the group was reset, and begins anew there.
+// recordPositions records the highest position received. A message that comes for the first time,
+// but not after that position, shows that the group was reset and starts again there.
 func (s *Source) recordPositions(r Receipt) {
 	before := s.last
 	for _, h := range r.Holds {
@@ -173,11 +178,11 @@ func (l *Ledger) Put(s *Source, r Receipt) {
 	l.wakeFetchers()
 }
 
-// holds reports whether a message of s may not begin yet.
+// startsNothing reports whether no message of s that has an order may begin yet.
 func (s *Source) startsNothing() bool { return s.revoked || s.takingOver }
 
-// End asks for an effect Emptied when the revoked source s has no Hold any more. No message of
-// s arrives after it.
+// End asks for an effect Emptied once the revoked source s has no Hold left. No message of s
+// arrives after it.
 func (l *Ledger) End(s *Source) {
 	s.ending = true
 	if l.set(&s.takeoverAlarm, 0); s.held == 0 {
@@ -188,7 +193,7 @@ func (l *Ledger) End(s *Source) {
 // LeasedUntil returns when no message of s is leased to this member any more, if s has no Hold.
 func (s *Source) LeasedUntil() Instant { return s.leased }
 
-// releases notes that h, which s had, is released with the result err.
+// countRelease records that h, a Hold of its source, is released with the result err.
 func (l *Ledger) countRelease(h *Hold, err error) {
 	s := h.Source
 	s.held--
@@ -200,15 +205,15 @@ func (l *Ledger) countRelease(h *Hold, err error) {
 	}
 }
 
-// returnsAtOnce reports whether h is to be given back without a delay.
+// returnsAtOnce reports whether h has to be given back without a delay, see [Source].
 func (h *Hold) returnsAtOnce() bool { return h.Source.Exclusive && h.lane != nil }
 
-// Revoke lets no further Hold of s start, and gives back the Holds of s that have not
-// started. Other Holds of s stay until they are settled. The other sources do not notice.
+// Revoke lets no further Hold of s start, and gives back those that have not started. Its other
+// Holds stay until they are settled. Other sources are not affected.
 func (l *Ledger) Revoke(s *Source) {
 	s.revoked = true
 	for _, n := range s.lanes {
-		for len(n.stubs) > 0 { // their alarms would ring for ever
+		for len(n.stubs) > 0 { // otherwise their alarms would keep ringing
 			s.resolve(n.stubs[0])
 		}
 	}

@@ -9,12 +9,12 @@ import (
 type stub struct {
 	lane     *lane
 	position string
-	until    Instant // when the message is surely due; zero: not known yet
+	until    Instant // when the message is certainly due; zero: not known yet
 	alarm    alarm
 	due      bool // the message is due
 }
 
-// away leaves a stub of h, which is given back, in its lane.
+// leaveStub leaves a stub for h, which is given back, in its lane.
 func (s *Source) leaveStub(h *Hold) {
 	n := h.lane
 	if n == nil || s.ledger.closed || s.revoked {
@@ -33,7 +33,7 @@ func (s *Source) leaveStub(h *Hold) {
 	h.stub = st
 }
 
-// stubDue notes when the message of h, which was given back, is surely due.
+// stubDue records when the message of h, which was given back, is certainly due.
 func (l *Ledger) stubDue(h *Hold, at Instant) {
 	if o := h.over; o != nil {
 		h.over = nil
@@ -51,7 +51,7 @@ func (l *Ledger) stubDue(h *Hold, at Instant) {
 	}
 }
 
-// overdue is called when the message of st is due, and again each grace.
+// ringStub is called when the message of st is due, and every grace period after that.
 func (s *Source) ringStub(st *stub, now Instant) {
 	switch l, n := s.ledger, st.lane; {
 	case !st.due:
@@ -69,10 +69,10 @@ func (s *Source) ringStub(st *stub, now Instant) {
 	}
 }
 
-// pass resolves the stubs of messages that another member has: a Receive that was called at
-// the moment asked would have brought them, because it brings the lowest positions of all
-// that is due. It brought all that is due up to the position highest; all: all that is due;
-// fresh: it brought a new message.
+// resolvePassed resolves the stubs of messages that another member has. Receive brings the lowest
+// positions of all that is due, so a Receive that was called at asked would have brought them. It
+// brought everything due up to the position highest, or everything due at all if all is set. fresh
+// means that it brought a new message.
 func (s *Source) resolvePassed(asked Instant, highest string, all, fresh bool) {
 	if len(s.dueStubs) == 0 {
 		return
@@ -110,8 +110,8 @@ func (s *Source) resolve(st *stub) {
 	st.lane = nil
 }
 
-// BlockingPositions returns at most most positions of messages that were given back to the source s, and behind which others of
-// their key wait.
+// BlockingPositions returns at most most positions of messages of s that were given back, and for
+// which others of their key wait.
 func (l *Ledger) BlockingPositions(s *Source, most int) (positions []string) {
 	for _, n := range s.lanes {
 		for i := 0; i < len(n.stubs) && len(n.queue) > 0 && len(positions) < most; i++ {
@@ -121,8 +121,8 @@ func (l *Ledger) BlockingPositions(s *Source, most int) (positions []string) {
 	return positions
 }
 
-// SettledElsewhere records that the group has settled messages of s that were given back, so that they do not
-// come again.
+// SettledElsewhere records that messages of s that were given back have been settled by somebody
+// else, and will not come again.
 func (l *Ledger) SettledElsewhere(s *Source, positions []string) {
 	var freed []*lane
 	for _, n := range s.lanes {

@@ -5,33 +5,35 @@ import (
 	"time"
 )
 
-// A takeover is the part of an exclusive Source that waits for the messages of an earlier owner.
+// A takeover is the part of an exclusive Source that waits for the messages of the previous owner.
 type takeover struct {
-	takingOver    bool          // no message of an order begins, see Gather
-	counted       bool          // the broker tells how many messages are to be gathered, see Outstanding
-	slowly        bool          // a Receive asks for one message, because the last one brought a new one
-	takeoverAlarm alarm         // ends the gathering if nothing else does
-	takeoverEnd   Instant       // when the gathering ends, unless messages arrive for which it waits
+	takingOver    bool          // no message with an order begins, see TakeOver
+	counted       bool          // the broker reports how many messages are outstanding, see Outstanding
+	slowly        bool          // a Receive asks for one message only, because the last one brought a new one
+	takeoverAlarm alarm         // ends the takeover if nothing else does
+	takeoverEnd   Instant       // when the takeover ends, unless more outstanding messages arrive
 	waited        time.Duration // how long Receives have brought nothing
 }
 
-// TakeoverWait is how long a Receive of messages that are due takes at most. If Receives have waited
-// for longer, there are none that are due. Drivers whose brokers may redeliver in another
-// order wait for half a second, so that their Receives have returned before.
+// TakeoverWait is the longest that a Receive takes to bring messages that are due. Once Receives
+// have waited longer than that, none are due. Drivers whose brokers may redeliver in another order
+// wait for half a second, which is well within it.
 const TakeoverWait = 900 * time.Millisecond
 
-// takeoverIdle is how long a source gathers after a Receive or Outstanding, if there is no other one. The
-// messages that it has may use all bytes that the limiter gives, so that there is no other one.
+// takeoverIdle is how long a takeover goes on after a Receive or Outstanding that no other one
+// follows. None may follow because the messages that have arrived can use up all bytes that the
+// limiter gives.
 const takeoverIdle = 5 * time.Second
 
-// Gather lets no message of an order begin until all messages have arrived that an earlier
-// member had. The caller calls it after Add.
+// TakeOver keeps messages with an order from running until all messages of the previous owner have
+// arrived. Call it after Add.
 //
-// A broker may redeliver them in any order. If it tells how many there are (Outstanding), the source
-// gathers until it has as many. It ends if none arrives for a lease, in which the broker has
-// noticed that all leases of the earlier member have ended. Messages that wait for a retry without a
-// member are in the number too. If the broker tells none, a new message or a Receive that has waited shows
-// that none are left: brokers redeliver messages before new ones, apart from rare cases.
+// A broker may redeliver those messages in any order. If it reports how many are outstanding, the
+// takeover lasts until that many have arrived. It also ends when none has arrived for a whole
+// lease, because by then the broker has noticed that all leases of the previous owner have expired;
+// messages that wait for a retry without a member are part of the count, too. If the broker reports
+// no number, a new message, or a Receive that waited in vain, shows that none are left, since
+// brokers redeliver messages before new ones, apart from rare cases.
 func (l *Ledger) TakeOver(s *Source) {
 	s.takingOver = true
 	s.takeoverAlarm.ring = func(Instant) { l.endTakeover(s) }
@@ -39,8 +41,8 @@ func (l *Ledger) TakeOver(s *Source) {
 	l.set(&s.takeoverAlarm, s.takeoverEnd)
 }
 
-// Outstanding notes that n messages of s were delivered and not settled, by the broker's count at a
-// moment since the last Receive.
+// Outstanding records that, by the broker's count since the last Receive, n messages of s are
+// delivered and not settled.
 func (l *Ledger) Outstanding(s *Source, n int) {
 	if !s.takingOver || s.ending {
 		return
@@ -58,7 +60,7 @@ func (l *Ledger) Outstanding(s *Source, n int) {
 	}
 }
 
-// Uncounted notes that the broker does not tell how many messages of s are outstanding.
+// Uncounted records that the broker does not report how many messages of s are outstanding.
 func (s *Source) Uncounted() { s.counted = false }
 
 // unsettled reports whether the broker certainly has not settled the message of h.
@@ -69,18 +71,18 @@ func (h *Hold) unsettled() bool {
 	return h.state < taken || h.state <= entrusted && !h.Source.ledger.Single // a Single one may be acknowledged before its run
 }
 
-// progresses prolongs the gathering of s, because messages have arrived for which it waits.
+// extendTakeover prolongs the takeover of s, because outstanding messages have arrived.
 func (l *Ledger) extendTakeover(s *Source) { s.takeoverEnd = l.Now.Plus(l.Lease + TakeoverWait) }
 
-// lull sets the alarm that ends the gathering of s.
+// setTakeoverAlarm sets the alarm that ends the takeover of s.
 func (l *Ledger) setTakeoverAlarm(s *Source) {
 	l.set(&s.takeoverAlarm, min(l.Now.Plus(takeoverIdle), max(s.takeoverEnd, l.Now+1)))
 }
 
-// Gathers reports whether s gathers.
+// TakingOver reports whether s still waits for messages of the previous owner.
 func (s *Source) TakingOver() bool { return s.takingOver }
 
-// Waited notes that a Receive of s has waited for d, and that nothing was due.
+// Waited records that a Receive of s waited for d and found nothing due.
 func (l *Ledger) Waited(s *Source, d time.Duration) {
 	if !s.takingOver || s.ending {
 		return
@@ -93,8 +95,8 @@ func (l *Ledger) Waited(s *Source, d time.Duration) {
 	}
 }
 
-// collected ends the gathering of s if r shows that all messages have arrived, or if there is no room
-// for more.
+// receivedInTakeover ends the takeover of s if r shows that all messages have arrived, or if no
+// more can be read.
 func (l *Ledger) receivedInTakeover(s *Source, r Receipt, fresh bool) {
 	s.waited, s.slowly = 0, fresh
 	if slices.ContainsFunc(r.Holds, func(h *Hold) bool { return h.lane != nil && h.Delivery.Redelivered }) {
@@ -107,6 +109,7 @@ func (l *Ledger) receivedInTakeover(s *Source, r Receipt, fresh bool) {
 	}
 }
 
+// endTakeover lets the messages of s run.
 func (l *Ledger) endTakeover(s *Source) {
 	s.takingOver = false
 	l.set(&s.takeoverAlarm, 0)

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// maxUnclaimed is how long a Hold may wait for a worker before it is given back.
+// maxUnclaimed is how long a ready Hold may wait for a worker before it is given back.
 const maxUnclaimed = time.Second
 
-// watchUnclaimed lets giveBackUnclaimed look when the first Hold in a line has waited for maxUnclaimed.
+// watchUnclaimed sets the alarm for giveBackUnclaimed, for when the first ready Hold will have
+// waited for maxUnclaimed.
 func (l *Ledger) watchUnclaimed() {
 	if l.unclaimed.at != 0 || l.working < l.Concurrency && (l.readyByClass[redelivered] == 0 || l.mayRun(redelivered)) {
 		return
@@ -25,8 +26,8 @@ func (l *Ledger) watchUnclaimed() {
 	}
 }
 
-// giveBackUnclaimed gives back the Holds that no worker could take for maxUnclaimed, because another
-// member may be idle. It raises the average, so that less is prefetched.
+// giveBackUnclaimed gives back the Holds that no worker could take for maxUnclaimed, because
+// another member may be idle. It also raises the average run time, so that less is prefetched.
 func (l *Ledger) giveBackUnclaimed(now Instant) {
 	for _, s := range slices.Clone(l.readySources()) {
 		for c := range s.ready {
@@ -63,7 +64,7 @@ func (l *Ledger) giveBackQueue(s *Source, c class, now Instant) {
 	}
 }
 
-// turn returns when a redelivered Hold may run before which n others wait.
+// redeliveredDue returns when a redelivered Hold may run that has n others before it.
 func (l *Ledger) redeliveredDue(n int) Instant {
 	wait := time.Duration(n) * l.average / time.Duration(max(l.MaxRedelivered, 1))
 	return l.Now.Plus(min(max(wait, firstFloor), maxRedeliveredWait))
@@ -71,7 +72,7 @@ func (l *Ledger) redeliveredDue(n int) Instant {
 
 const maxRedeliveredWait = 10 * time.Second
 
-// spill postpones redelivered Holds, so that they leave places for others.
+// spillRedelivered postpones redelivered Holds, so that they leave slots for others.
 func (l *Ledger) spillRedelivered(s *Source) {
 	for q := &s.ready[redelivered]; q.len() > max(l.MaxInFlight/4, 1); {
 		l.postpone(q.last(), l.redeliveredDue(q.len()), false)

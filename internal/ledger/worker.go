@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// A Worker is a goroutine that runs handlers. It takes a slice of Holds, about a millisecond
-// of work, and begins one after another without the caller's lock. The ledger may take back
-// the Holds that have not begun. A batch is a slice that one run handles.
+// A Worker is a goroutine that runs handlers. It takes a slice of Holds, about a millisecond of
+// work, and begins one after another without the caller's lock. The ledger may take back those that
+// have not begun. A batch is a slice that a single run handles.
 type Worker struct {
 	Wake chan struct{} // receives a value when the Worker is to call Take again
 
 	next  atomic.Int32 // the index of the next Hold to begin
 	done  atomic.Int32 // how many have ended
-	began atomic.Int64 // when the present run began; zero: no handler runs
+	began atomic.Int64 // when the current run began; zero: no handler runs
 
 	Until Instant // the first of the leases of the slice ends then; valid on the goroutine of the Worker
 
@@ -22,7 +22,7 @@ type Worker struct {
 	holds     []*Hold
 	reuse     []*Hold // memory for the next slice
 	lanes     []*lane // memory for takeSlice
-	counted   int     // Holds whose result the ledger has noted
+	counted   int     // Holds whose result the ledger has recorded
 	late      Instant // the began of the run whose timeout has passed
 	stuck     bool
 	lostRun   any     // the stuck run
@@ -42,7 +42,7 @@ const (
 	wakeAfter  = 50 * time.Microsecond  // when another worker is woken for less
 	stealAfter = 10 * time.Millisecond  // when the rest of a slice is taken back
 	stuckAfter = 5 * time.Second        // from the timeout of a run until its Hold is taken from it
-	leastSpare = 16                     // the least bound of the workers that run in place of stuck ones
+	leastSpare = 16                     // at least so many workers may run in place of stuck ones
 	stolen     = 1 << 30                // Worker.next after the rest was taken back
 )
 
@@ -90,8 +90,8 @@ func (w *Worker) RestartAll(now Instant) {
 	w.began.Store(int64(now))
 }
 
-// End notes when the run i ended, and returns how long it took. Unless Returned was called
-// for the run, Succeeded follows.
+// End records when the run i ended, and returns how long it took. Unless Returned was called for
+// the run, Succeeded follows.
 func (w *Worker) End(i int, now Instant) time.Duration {
 	w.began.Store(0)
 	w.times[i].ended = now
@@ -156,7 +156,7 @@ func (l *Ledger) Gone(w *Worker) {
 	l.wakeWorker()
 }
 
-// leaveBusy ends the slice of w.
+// endSlice ends the slice of w.
 func (l *Ledger) endSlice(w *Worker) {
 	if w.holds == nil {
 		return
@@ -184,20 +184,20 @@ func (l *Ledger) endSlice(w *Worker) {
 // spare returns how many workers may run in place of stuck ones.
 func (l *Ledger) spare() int { return min(l.stuck, max(l.Concurrency, leastSpare)) }
 
-// hang notes that a run of h is stuck in w, until w ends it.
+// countStuck records that a run of h is stuck in w, until w ends it.
 func (w *Worker) countStuck(h *Hold) {
 	m := h.Source.remember(h)
 	m.hangs++
 	w.hangs = append(w.hangs, m)
 }
 
-// wakeWorker wakes or starts one worker if there is a Hold for it. When that worker takes its
-// Holds, it calls wakeWorker for the next worker.
+// wakeWorker wakes or starts one worker if there is a Hold for it. That worker wakes the next one
+// when it takes its Holds.
 func (l *Ledger) wakeWorker() {
 	if l.closed && !l.finishes() || l.waking || !l.hasWork() {
 		return
 	}
-	if l.working > 0 && l.Batch.Size == 0 && l.wakeNow == 0 && l.littleWork() { // the workers that run will take it
+	if l.working > 0 && l.Batch.Size == 0 && l.wakeNow == 0 && l.littleWork() { // the running workers will take it
 		l.ringBy(&l.delayedWake, l.Now.Plus(wakeAfter))
 		return
 	}
@@ -212,21 +212,21 @@ func (l *Ledger) wakeWorker() {
 	}
 }
 
-// littleWork reports whether the Holds that are ready are so little work that to wake another
-// worker costs more.
+// littleWork reports whether the ready Holds are so little work that waking another worker would
+// cost more.
 func (l *Ledger) littleWork() bool {
 	return l.average > 0 && time.Duration(l.startable())*l.average < wakeFor
 }
 
-// wakeDelayed wakes a worker for Holds that have waited for others.
+// wakeDelayed wakes a worker for Holds that the running workers have not taken.
 func (l *Ledger) wakeDelayed(Instant) {
 	l.wakeNow++
 	l.wakeWorker()
 	l.wakeNow--
 }
 
-// Resize changes Concurrency. Idle workers that are too many end, and others when their slices
-// have ended, so no run is cut.
+// Resize changes Concurrency. Surplus workers end at once if they are idle, and after their slice
+// otherwise, so that no run is cut short.
 func (l *Ledger) Resize(n int) {
 	l.Concurrency = n
 	for left := l.workers - n - l.spare(); left > 0 && len(l.idle) > 0; left-- {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -52,7 +53,7 @@ func TestHungTopic(t *testing.T) {
 				}
 				synctest.Wait()
 				time.Sleep(10 * patience) // until then, a call may join a write whose topics are not known to hang
-				r.others(5, 3*time.Second, 16).Wait()
+				r.others(5, time.Second, 16).Wait()
 				victims.Wait()
 				time.Sleep(time.Minute) // the writes end later than their callers
 				synctest.Wait()
@@ -77,7 +78,7 @@ func TestHungWrite(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 32 {
 				wg.Go(func() {
-					for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+					for end := time.Now().Add(4 * time.Second); time.Now().Before(end); {
 						start := time.Now()
 						if err := r.Publish(r.Context(), to("t", fmt.Sprint(i), "x")); err != nil {
 							mu.Lock()
@@ -89,8 +90,8 @@ func TestHungWrite(t *testing.T) {
 					}
 				})
 			}
-			time.Sleep(5 * time.Second)
-			fresh := r.others(1, 5*time.Second, 16)
+			time.Sleep(2 * time.Second)
+			fresh := r.others(1, 2*time.Second, 16)
 			wg.Wait()
 			fresh.Wait()
 			require.Equal(r, r.broker.hung, failed, "the calls of the write that hangs")
@@ -147,7 +148,11 @@ func TestLeavesInOrder(t *testing.T) {
 // Topics and single writes hang, and callers give up, at random. The events of a key that one
 // caller publishes are stored in its order, and in the end no slot is lost.
 func TestHangingInRandomLives(t *testing.T) {
-	for seed := range uint64(100) {
+	lives := uint64(30)
+	if os.Getenv("EVENTBUS_NIGHTLY") != "" {
+		lives = 100
+	}
+	for seed := range lives {
 		inBubble(t, []int{1, 2, 4}[seed%3], Options{Timeout: 10 * time.Second, MaxPending: 50}, func(r *rig) {
 			dice := rand.New(rand.NewPCG(seed, 1))
 			var mu sync.Mutex

@@ -20,7 +20,7 @@ import (
 // MaxInFlight.
 func TestOrderUnderPressure(t *testing.T) {
 	for _, inFlight := range []int{8, 64, 1024} {
-		t.Run(fmt.Sprint(inFlight), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			mem := inmemory.New(inmemory.Options{})
 			bus := eventbustest.On(t, mem, eventbus.Options{})
 			const events, keys = 1000, 7
