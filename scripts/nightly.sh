@@ -13,6 +13,7 @@ step() {
 
 step make conformance
 step env EVENTBUS_LEDGER_LIVES=200000 go test -count=1 -timeout 60m -run '^TestLives$' ./internal/ledger
+step env EVENTBUS_NIGHTLY=1 go test -count=1 ./internal/engine ./internal/publish
 step make conformance-faults
 step make mutate
 step make fuzz FUZZTIME=2m

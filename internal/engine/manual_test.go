@@ -2,12 +2,13 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // In manual mode the context of a run ends with settlement, even if the caller of Ack has
@@ -32,6 +33,7 @@ func TestManualContextEndsWithSettlement(t *testing.T) {
 type nilable struct{ err error }
 
 func (n *nilable) Error() string { return n.err.Error() }
+
 func (n *nilable) Unwrap() error { return n.err }
 
 // Nack with an error whose methods panic settles the event as failed.
@@ -67,5 +69,38 @@ func TestNackAndAnErrorFailOnce(t *testing.T) {
 		r.pass(time.Minute)
 		require.Equal(r, int64(1), s.Counts().Failures)
 		require.Equal(r, int64(1), s.Counts().Acknowledged)
+	})
+}
+
+// In manual mode the next event of a key runs when the one before is acknowledged, also if its
+// handler has returned long before. No other event, and no read, has to wake a worker for it.
+func TestManualAckStartsTheNextOfItsKey(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		var runs []time.Duration
+		r.sub(Config{Mode: Manual, Timeout: time.Minute}, func(_ context.Context, run *Run) error {
+			runs = append(runs, r.at())
+			go func() {
+				time.Sleep(time.Second)
+				assert.NoError(t, run.Ack(context.WithoutCancel(r.Context())))
+			}()
+			return nil
+		})
+		r.publishKeyed("k", "1", "2", "3")
+		r.pass(time.Minute)
+		require.Equal(r, []time.Duration{0, time.Second, 2 * time.Second}, runs)
+	})
+}
+
+// With FailAll each later event of a key becomes a dead letter as soon as the one before is
+// stored.
+func TestFailAllStoresOneAfterAnother(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{FailAll: true, DeadLetter: "dead", Timeout: time.Minute}, func(context.Context, *Run) error {
+			return Permanent(errors.New("no"))
+		})
+		r.publishKeyed("k", "1", "2", "3")
+		r.wire.delay("publish", time.Second)
+		r.pass(5 * time.Second)
+		require.EqualValues(r, 3, s.Counts().DeadLettered)
 	})
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/stretchr/testify/require"
 )
 
 // Settlements that fail for longer than a lease show in State and Ready, with the reason.
@@ -109,5 +109,24 @@ func TestLongRunAfterARepeatedAck(t *testing.T) {
 		state, err := s.State()
 		require.Equal(r, observer.Running, state, err)
 		require.Equal(r, int64(1), s.Counts().Running)
+	})
+}
+
+// After concurrent calls of Pause and Resume, the state is right.
+func TestPauseAndResumeRaceLeavesTheStateRight(t *testing.T) {
+	inBubble(t, Options{}, func(r *rig) {
+		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
+		for range 3000 {
+			var wg sync.WaitGroup
+			wg.Go(s.Pause)
+			wg.Go(s.Resume)
+			wg.Wait()
+			s.consumers.mu.Lock()
+			paused := !isClosed(s.consumers.resumed)
+			s.consumers.mu.Unlock()
+			state, _ := s.State()
+			require.Equal(r, paused, state == observer.Paused)
+		}
+		s.Resume()
 	})
 }

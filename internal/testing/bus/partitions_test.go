@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -12,14 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/internal/testing/process"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/stretchr/testify/require"
 )
 
 // inPartitions runs f in a bubble of synctest, with a backend in memory and a function that opens
@@ -466,4 +466,89 @@ func (s *madSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 func (s *madSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	s.m.call()
 	return s.Source.(backend.Extender).Extend(ctx, ds)
+}
+
+// Members with partitions tell of events that a program without them has published, once, and
+// again after an hour.
+func TestEventsOutsidePartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := inmemory.New(inmemory.Options{})
+		var mu sync.Mutex
+		var told []string
+		bus, err := eventbus.New(lent{mem}, eventbus.Options{
+			Topics: map[string]eventbus.TopicOptions{"orders": {Partitions: 2}},
+			Observer: observer.Observer{Noticed: func(n observer.Noticed) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, n.Topic+"/"+n.Group+": "+n.Text)
+			}},
+		})
+		require.NoError(t, err)
+		_, err = bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "billing"}, succeed)
+		require.NoError(t, err)
+		tells := func(after time.Duration, n int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			require.Len(t, told, n)
+		}
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Key: "ada"}))
+		tells(time.Minute, 0)
+
+		plain, err := eventbus.New(lent{mem}, eventbus.Options{})
+		require.NoError(t, err)
+		require.NoError(t, plain.Publish(t.Context(), "orders", &eventbus.Event{Key: "ada"}))
+		tells(11*time.Second, 1)
+		require.Contains(t, told[0], "orders/billing: the topic has events outside its partitions")
+		tells(50*time.Minute, 1)
+		tells(11*time.Minute, 2)
+		require.NoError(t, plain.Shutdown(t.Context()))
+		require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
+	})
+}
+
+// BenchmarkPartitions consumes a backlog of b.N events of 1,000 keys, in a topic without partitions and in
+// topics with some. Run it with -benchtime 1000000x.
+func BenchmarkPartitions(b *testing.B) {
+	for _, n := range []int{0, 1, 16} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			memory := inmemory.New(inmemory.Options{MaxMessages: b.N + 100, MaxBytes: 8 << 30})
+			bus, err := eventbus.New(memory, eventbus.Options{
+				Observer: observer.Slog(slog.New(slog.DiscardHandler)),
+				Topics:   map[string]eventbus.TopicOptions{"orders": {Partitions: n}},
+			})
+			require.NoError(b, err)
+			backlog(b, bus, b.N)
+			var handled atomic.Int64
+			done := make(chan struct{})
+			b.ResetTimer()
+			_, err = bus.Subscribe(b.Context(), "orders", eventbus.SubscribeOptions{Group: "billing", Start: eventbus.StartEarliest}, func(context.Context, *eventbus.Delivery) error {
+				if handled.Add(1) == int64(b.N) {
+					close(done)
+				}
+				return nil
+			})
+			require.NoError(b, err)
+			<-done
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+			require.NoError(b, bus.Shutdown(b.Context()))
+			require.NoError(b, memory.Close())
+		})
+	}
+}
+
+// backlog publishes n events to the topic orders.
+func backlog(b *testing.B, bus *eventbus.Bus, n int) {
+	payload := make([]byte, 100)
+	for published := 0; published < n; {
+		batch := make([]*eventbus.Event, min(500, n-published))
+		for i := range batch {
+			batch[i] = &eventbus.Event{Key: fmt.Sprint("key-", (published+i)%1000), Type: "order", Payload: payload}
+		}
+		require.NoError(b, bus.Publish(b.Context(), "orders", batch...))
+		published += len(batch)
+	}
 }

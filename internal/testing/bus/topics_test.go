@@ -13,13 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/limiter"
 	"github.com/seed41896749/eventbus/observer"
+	"github.com/stretchr/testify/require"
 )
 
 // A many is a bus in memory, and a record of the events that one handler got, by topic.
@@ -380,5 +379,144 @@ func TestBatchesOfManyTopics(t *testing.T) {
 		m.after(4 * time.Second)
 		require.Len(t, topics, 10)
 		require.Equal(t, 10, manual)
+	})
+}
+
+// A refusing is a backend that fails calls of one topic.
+type refusing struct {
+	backend.Backend
+	topic  string
+	verb   string
+	broken atomic.Bool
+}
+
+func (r *refusing) Unwrap() backend.Backend { return r.Backend }
+
+func (r *refusing) fails(topic, verb string) error {
+	if r.broken.Load() && topic == r.topic && verb == r.verb {
+		return backend.ErrDenied
+	}
+	return nil
+}
+
+func (r *refusing) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+	if err := r.fails(c.Topic, "attach"); err != nil {
+		return nil, err
+	}
+	src, err := r.Backend.Attach(ctx, c)
+	return &refusingSource{src, r, c.Topic}, err
+}
+
+type refusingSource struct {
+	backend.Source
+	r     *refusing
+	topic string
+}
+
+func (s *refusingSource) Unwrap() backend.Source { return s.Source }
+
+func (s *refusingSource) Receive(ctx context.Context, n int, bytes int64) ([]backend.Delivery, error) {
+	if err := s.r.fails(s.topic, "receive"); err != nil {
+		return nil, err
+	}
+	return s.Source.Receive(ctx, n, bytes)
+}
+
+// A topic that fails is named by State, does not delay the others, and heals alone.
+func TestFailingTopic(t *testing.T) {
+	for _, verb := range []string{"attach", "receive"} {
+		t.Run(verb, func(t *testing.T) {
+			var r *refusing
+			wrap := func(b backend.Backend) backend.Backend {
+				r = &refusing{Backend: b, topic: "orders.b", verb: verb}
+				r.broken.Store(true)
+				return r
+			}
+			withMany(t, wrap, func(m *many) {
+				for _, topic := range []string{"orders.a", "orders.b", "orders.c"} {
+					m.publish(topic, "1")
+				}
+				s := m.read("orders.*", eventbus.SubscribeOptions{}, nil)
+				got := m.after(time.Second)
+				require.Equal(t, map[string][]string{"orders.a": {"1"}, "orders.c": {"1"}}, got)
+				state, err := s.State()
+				require.Equal(t, observer.Degraded, state)
+				require.ErrorIs(t, err, backend.ErrDenied)
+				require.ErrorContains(t, err, "topic orders.b: ")
+				require.ErrorContains(t, m.Ready(m.Context()), "orders.*/g is degraded: topic orders.b: ")
+				m.publish("orders.a", "2")
+				require.Equal(t, []string{"1", "2"}, m.after(time.Second)["orders.a"])
+
+				r.broken.Store(false)
+				require.Equal(t, []string{"1"}, m.after(5 * time.Second)["orders.b"])
+				require.NoError(t, m.Ready(m.Context()))
+			})
+		})
+	}
+}
+
+// A topic that appears later is found within two seconds. Its first event is handled, also with
+// StartLatest, and no event of before Subscribe is.
+func TestTopicFoundLater(t *testing.T) {
+	for _, start := range []eventbus.Start{eventbus.StartEarliest, eventbus.StartLatest} {
+		withMany(t, nil, func(m *many) {
+			m.publish("orders.a", "old")
+			s := m.read("orders.>", eventbus.SubscribeOptions{Start: start}, nil)
+			m.publish("orders.a", "new")
+			for i := range 5 {
+				topic := fmt.Sprintf("orders.b.%d", i)
+				time.Sleep(time.Duration(i) * 313 * time.Millisecond)
+				m.publish(topic, "1", "2")
+				require.Equal(t, []string{"1", "2"}, m.after(2 * time.Second)[topic])
+			}
+			want := []string{"old", "new"}
+			if start == eventbus.StartLatest {
+				want = want[1:]
+			}
+			require.Equal(t, want, m.after(0)["orders.a"])
+			require.Len(t, s.Topics(), 6)
+		})
+	}
+}
+
+// A topic of a pattern that is deleted leaves, and is not created anew by the subscription. It
+// returns when a program creates it again. Other topics do not notice.
+func TestDeletedTopicLeaves(t *testing.T) {
+	withMany(t, nil, func(m *many) {
+		m.publish("orders.a", "1")
+		m.publish("orders.b", "1")
+		s := m.read("orders.*", eventbus.SubscribeOptions{}, nil)
+		m.after(time.Second)
+		require.NoError(t, m.admin.DeleteTopic(m.Context(), "orders.a"))
+		m.publish("orders.b", "2")
+		require.Equal(t, []string{"1", "2"}, m.after(3 * time.Second)["orders.b"])
+		require.Equal(t, []string{"orders.b"}, s.Topics())
+		topics, err := m.admin.Topics(m.Context())
+		require.NoError(t, err)
+		require.NotContains(t, topics, "orders.a")
+		state, err := s.State()
+		require.NoError(t, err)
+		require.Equal(t, observer.Running, state)
+		require.Len(t, m.notices, 1)
+		require.Equal(t, "orders.a", m.notices[0].Topic)
+		require.Contains(t, m.notices[0].Text, "the topic was deleted and left the subscription orders.*")
+
+		m.publish("orders.a", "3")
+		require.Equal(t, []string{"1", "3"}, m.after(2 * time.Second)["orders.a"])
+	})
+}
+
+// A group that is deleted while its topic stays is made anew after the last position, as in a
+// subscription with one topic.
+func TestDeletedGroupOfAPattern(t *testing.T) {
+	withMany(t, nil, func(m *many) {
+		require.NoError(t, backend.DeclareGroup(m.Context(), m.Backend(), "orders.a", "other", backend.StartEarliest)) // the topic keeps its events
+		m.publish("orders.a", "1", "2")
+		s := m.read("orders.*", eventbus.SubscribeOptions{}, nil)
+		m.after(time.Second)
+		require.NoError(t, m.admin.DeleteGroup(m.Context(), "orders.a", "g"))
+		m.publish("orders.a", "3")
+		require.Equal(t, []string{"1", "2", "3"}, m.after(3 * time.Second)["orders.a"])
+		require.Equal(t, []string{"orders.a"}, s.Topics())
 	})
 }

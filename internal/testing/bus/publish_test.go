@@ -4,18 +4,89 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/google/uuid"
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
+	"github.com/stretchr/testify/require"
 )
+
+// Each event of PublishAll has its own result, in the order of the arguments. One that is
+// refused fails alone.
+func TestPublishAll(t *testing.T) {
+	bus := eventbustest.NewWith(t, eventbus.Options{Dedup: true})
+	of := func(topic, id string) eventbus.Addressed {
+		return eventbus.Addressed{Topic: topic, Event: &eventbus.Event{ID: id}}
+	}
+	large := of("orders", "large")
+	large.Event.Payload = make([]byte, eventbus.MaxPayload+1)
+	rs := eventbus.PublishAll(t.Context(), bus,
+		of("orders", "1"), of("bills", "2"), of("a topic", "3"), large, of("orders", "4"), of("bills", "2"), eventbus.Addressed{Topic: "orders"})
+	for i, want := range []string{"", "", "topic", "Payload", "", "", "event"} {
+		if want == "" {
+			require.NoError(t, rs[i].Err, i)
+			require.NotEmpty(t, rs[i].Position, i)
+			continue
+		}
+		f, ok := errors.AsType[*eventbus.FieldError](rs[i].Err)
+		require.True(t, ok, "%d: %v", i, rs[i].Err)
+		require.Contains(t, f.Field, want)
+	}
+	require.Less(t, rs[0].Position, rs[4].Position, "the order of a topic")
+	require.False(t, rs[1].Duplicate)
+	require.True(t, rs[5].Duplicate)
+	require.Empty(t, eventbus.PublishAll(t.Context(), bus))
+
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	rs = eventbus.PublishAll(ended, bus, of("orders", "5"), of("bills", "6"))
+	for _, r := range rs {
+		require.ErrorIs(t, r.Err, context.Canceled)
+		require.NotEmpty(t, r.ID)
+	}
+}
+
+// Options.MaxPayload bounds payloads, up to the bound of the backend.
+func TestMaxPayload(t *testing.T) {
+	bus := eventbustest.NewWith(t, eventbus.Options{MaxPayload: 10})
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 10)}))
+	err := bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 11)})
+	require.EqualError(t, err, "eventbus: events[0].Payload has 11 bytes, more than 10")
+	require.ErrorIs(t, err, eventbus.ErrTooLarge)
+
+	bus = eventbustest.NewWith(t, eventbus.Options{MaxPayload: 20 << 20})
+	require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 20<<20)}))
+	_, err = eventbus.New(small{inmemory.New(inmemory.Options{})}, eventbus.Options{MaxPayload: 4<<20 - 64<<10 + 1})
+	require.EqualError(t, err, "eventbus: Options.MaxPayload is 4128769 bytes, but the backend accepts at most 4128768")
+}
+
+type small struct{ *inmemory.Backend }
+
+func (s small) Limits() backend.Limits { return backend.Limits{Payload: 4 << 20} }
+
+// By default an event of more than 10 MiB is a dead letter, and not handled.
+func TestMaxReceiveByDefault(t *testing.T) {
+	for most, want := range map[int64]int{0: 1, -1: 2, 20 << 20: 2} {
+		bus := eventbustest.NewWith(t, eventbus.Options{MaxPayload: 12 << 20})
+		var runs atomic.Int64
+		_, err := bus.Subscribe(t.Context(), "orders", eventbus.SubscribeOptions{Group: "g", MaxReceive: most}, func(context.Context, *eventbus.Delivery) error {
+			runs.Add(1)
+			return nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, bus.Publish(t.Context(), "orders", &eventbus.Event{Payload: make([]byte, 11<<20)}, &eventbus.Event{}))
+		require.NoError(t, bus.WaitIdle(t.Context()))
+		require.EqualValues(t, want, runs.Load(), most)
+	}
+}
 
 // An Event that is published again and again is another event each time, also with Dedup.
 // The event stays as it was, and several calls may publish it at the same time.
@@ -175,4 +246,88 @@ func TestReceiptsOfACallWithinACall(t *testing.T) {
 	receipts, err := bus.PublishReceipts(t.Context(), "orders", &eventbus.Event{ID: "a"})
 	require.NoError(t, err)
 	require.Equal(t, bus.Published("orders")[0].Position, receipts[0].Position)
+}
+
+// IDs are UUIDs of version 7 with the right time, and unique among all publishers.
+func TestIDs(t *testing.T) {
+	const calls, each, publishers = 10, 100, 4
+	bus := eventbustest.New(t)
+	made, errs := make([][]eventbus.Receipt, publishers), make([]error, publishers)
+	events := slices.Repeat([]*eventbus.Event{{}}, each)
+	before := time.Now()
+	var wg sync.WaitGroup
+	for i := range publishers {
+		wg.Go(func() {
+			for range calls {
+				receipts, err := bus.PublishReceipts(t.Context(), "orders", events...)
+				made[i] = append(made[i], receipts...)
+				if err != nil {
+					errs[i] = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	after := time.Now().Add(time.Second) // many IDs within a moment get later times
+	require.Equal(t, make([]error, publishers), errs)
+	seen, tails := map[uuid.UUID]bool{}, map[[8]byte]bool{}
+	for _, receipts := range made {
+		require.Len(t, receipts, calls*each)
+		last := ""
+		for _, r := range receipts {
+			id, err := uuid.Parse(r.ID)
+			require.NoError(t, err)
+			require.Equal(t, id.String(), r.ID)
+			require.Equal(t, uuid.Version(7), id.Version())
+			require.Equal(t, uuid.RFC4122, id.Variant())
+			sec, nsec := id.Time().UnixTime()
+			require.WithinRange(t, time.Unix(sec, nsec), before.Truncate(time.Millisecond), after)
+			require.Greater(t, r.ID, last)
+			last = r.ID
+			require.False(t, seen[id])
+			seen[id] = true
+			require.False(t, tails[[8]byte(id[8:])], "the same random bytes")
+			tails[[8]byte(id[8:])] = true
+		}
+	}
+}
+
+// A stored time has the same text as with package time.
+func TestTimesAsText(t *testing.T) {
+	b := inmemory.New(inmemory.Options{})
+	bus := eventbustest.On(t, b, eventbus.Options{})
+	times := []time.Time{
+		time.Unix(0, 0),
+		time.Unix(1795273445, 0),
+		time.Unix(1795273445, 1),
+		time.Unix(1795273445, 120_000_000),
+		time.Unix(1795273445, 999_999_999).In(time.FixedZone("here", 3600)),
+		time.Unix(-1, 500),
+		time.Date(9999, 12, 31, 23, 59, 59, 5, time.UTC),
+		time.Date(0, 1, 1, 0, 0, 0, 5, time.UTC),
+		time.Unix(1795273445, 5),
+	}
+	var events []*eventbus.Event
+	var want, got []string
+	for _, at := range times {
+		events = append(events, &eventbus.Event{Time: at}, &eventbus.Event{Time: at}) // again
+		text := at.UTC().Format(time.RFC3339Nano)
+		want = append(want, text, text)
+	}
+	require.NoError(t, bus.Publish(t.Context(), "orders", events...))
+	stored, err := b.Read(t.Context(), "orders", "", len(events)+1)
+	require.NoError(t, err)
+	for _, m := range stored {
+		got = append(got, m.Headers.Get("ce-time"))
+	}
+	require.Equal(t, want, got)
+	require.NoError(t, bus.Shutdown(t.Context()))
+}
+
+func TestIDsOfOneMomentAscend(t *testing.T) {
+	bus := eventbustest.New(t)
+	receipts, err := bus.PublishReceipts(t.Context(), "orders", &eventbus.Event{}, &eventbus.Event{})
+	require.NoError(t, err)
+	require.Equal(t, receipts[0].Time, receipts[1].Time)
+	require.Less(t, receipts[0].ID, receipts[1].ID)
 }

@@ -5,33 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/seed41896749/eventbus/backend"
+	"github.com/stretchr/testify/require"
 )
 
 func (m *shared) arrives(source int, key, position string, again bool) {
 	ds := []backend.Delivery{{Message: backend.Message{ID: key + position, Key: key, Position: position}, Attempt: 1, Redelivered: again}}
 	m.Put(m.from[source], Receipt{Holds: m.Fill(m.from[source], ds), Asked: m.Now})
-}
-
-// A worker that finds a Hold whose lease has ended, as after a freeze of the process, loses it
-// and takes the Holds of other sources.
-func TestExpiredBeforeItsAlarm(t *testing.T) {
-	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 1000, Batch: Batch{Size: 10}}, 2)
-	m.arrives(0, "a", "1", false)
-	m.Now = m.Now.Plus(30 * time.Second)
-	m.arrives(1, "b", "1", false)
-	m.Now = m.Now.Plus(31 * time.Second) // the lease of a has ended, and the alarm has not rung
-	w := m.NewWorker()
-	hs, stay := m.Take(w)
-	require.True(t, stay)
-	require.Len(t, hs, 1)
-	require.Equal(t, "b", hs[0].Delivery.Key)
-	require.Equal(t, 1, m.Stats().Held, "the other one is lost")
-	m.arrives(0, "c", "2", false)
-	require.Equal(t, 1, m.startable())
-	require.Empty(t, m.check())
 }
 
 // A source that gathers reads although all workers are busy, and its messages begin only when
