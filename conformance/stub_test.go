@@ -73,7 +73,7 @@ var stubs = []struct {
 	},
 	{
 		"receive-waits", func() conformance.Suite { return stubbed(stub{waits, closes, true}, false) },
-		[]string{"FAILED P12-publisher-order: messages of one publisher", "got 0 deliveries [] within 10s, want 201", "0 passed, 1 failed", "STOPPED: a basic test failed"},
+		[]string{"FAILED P12-publisher-order: messages from one publisher", "got 0 deliveries [] within 10s, want 201", "0 passed, 1 failed", "STOPPED: a basic test failed"},
 	},
 	{
 		"receive-returns", func() conformance.Suite { return stubbed(stub{returns, closes, true}, false) },

@@ -36,19 +36,19 @@ const behind = time.Second
 
 // weakerAnywhere lists the tests whose promises JetStream keeps in a weaker form everywhere.
 var weakerAnywhere = map[string]string{
-	"C24": "the server hands out what came back about as it falls due, not by position, and what falls due together in no certain order",
+	"C24": "the server redelivers messages roughly when they fall due rather than by position, and in no particular order if they fall due together",
 }
 
 // weakerAlone adds the tests of a single server. It writes the state of its consumers about
 // a second late, whatever its sync_interval.
 var weakerAlone = with(weakerAnywhere, map[string]string{
-	"D11": "what was acknowledged within about a second before a crash of the only server may come again",
-	"T05": "after a crash of the only server a delay may be up to a second short",
+	"D11": "messages acknowledged within about a second before a crash of the only server may be redelivered",
+	"T05": "after a crash of the only server, a delay may be up to a second too short",
 })
 
 // weakerClustered adds the tests of a cluster.
 var weakerClustered = with(weakerAnywhere, map[string]string{
-	"M03-lag-truth": "what is unread is counted by the server that leads the group, which hears of what is stored a moment after it is",
+	"M03-lag-truth": "the server that leads the group counts the unread messages, and learns of a stored message a moment late",
 })
 
 // inFull skips a suite that a plain `go test` leaves to `make test` and `make conformance`,
@@ -88,7 +88,7 @@ func TestConformanceStream(t *testing.T) {
 
 // weakerStream adds the tests of a shared stream on a single server.
 var weakerStream = with(weakerAlone, map[string]string{
-	"M03-lag-truth":      "a group hears of what is stored a moment after it is, and how much that is cannot be told from the stream",
+	"M03-lag-truth":      "a group learns of stored messages a moment late, and the stream does not show how many those are",
 	"P22-once-new-topic": "a shared stream remembers the IDs of a deleted topic until their window ends",
 })
 

@@ -86,7 +86,7 @@ func (t *trial) Late() string {
 	if t.Grace == 0 {
 		return ""
 	}
-	return fmt.Sprintf("what comes up to %v later than promised is in time", t.Grace)
+	return fmt.Sprintf("up to %v later than promised still counts as in time", t.Grace)
 }
 
 // Failf fails and ends the test. The text should have the result and the expected result.

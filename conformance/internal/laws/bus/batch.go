@@ -17,7 +17,7 @@ import (
 // batchLaws are the laws about handlers of batches.
 var batchLaws = []law.Law{
 	{
-		ID: "B.B01", Name: "batch-results", Promise: "each event of a batch has its own result: a failed one comes again with one more attempt, and the others are done",
+		ID: "B.B01", Name: "batch-results", Promise: "each event in a batch has its own result: failed events are redelivered with the next attempt number, and the others are settled",
 		Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -34,7 +34,7 @@ var batchLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.B02", Name: "batch-poison", Promise: "an event that makes every call panic goes to the dead-letter topic alone",
+		ID: "B.B02", Name: "batch-poison", Promise: "an event that makes every call panic is dead-lettered alone, without the rest of its batch",
 		Engine: true, Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -54,7 +54,7 @@ var batchLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.B03", Name: "batch-order", Promise: "a batch has at most one event of each key, and events of a key are handled in order, retries included",
+		ID: "B.B03", Name: "batch-order", Promise: "a batch contains at most one event per key, and the events of a key are handled in order, retries included",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -80,7 +80,7 @@ var batchLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.B04", Name: "batch-wait", Promise: "a batch that is not full is handled when MaxWait has passed",
+		ID: "B.B04", Name: "batch-wait", Promise: "a batch that is not full is handled once MaxWait has passed",
 		Engine: true, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -93,7 +93,7 @@ var batchLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.B05", Name: "batch-drain", Promise: "a drain does not wait for a batch to fill: it handles the events that have joined one",
+		ID: "B.B05", Name: "batch-drain", Promise: "a drain does not wait for a batch to fill up, but handles the events already in it",
 		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-drops-batches"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -145,7 +145,7 @@ var batchLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.B07", Name: "batch-timeout", Promise: "when Timeout has passed, the context of a call ends with a TimeoutError, and its failed events come again",
+		ID: "B.B07", Name: "batch-timeout", Promise: "when Timeout has passed, the call's context ends with a TimeoutError, and the failed events are redelivered",
 		Engine: true, Faults: []string{"bus-ignores-timeouts", "bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -169,7 +169,7 @@ var batchLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.B08", Name: "batch-deadline", Promise: "when the time of a drain is up, the contexts of calls end with cause ErrShutdown, and failed events come again",
+		ID: "B.B08", Name: "batch-deadline", Promise: "when a drain times out, the contexts of running calls end with cause ErrShutdown, and failed events are redelivered",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-contexts"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -199,7 +199,7 @@ var batchLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.B09", Name: "batch-on-receive", Promise: "with AckOnReceive each event of a batch is settled before the call: a failed one does not come again, and is told as a discard",
+		ID: "B.B09", Name: "batch-on-receive", Promise: "with AckOnReceive, each event in a batch is settled before the call: failed events are not redelivered, and are reported as discarded",
 		Faults: []string{"bus-acks-on-success"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

@@ -20,18 +20,18 @@ import (
 // that cannot be stored to.
 var letterLaws = []law.Law{
 	{
-		ID: "B.Q22", Name: "second-letter", Promise: "an event that fails for good again after its dead letter was removed has a dead letter again, however soon that is",
+		ID: "B.Q22", Name: "second-letter", Promise: "an event that fails for good again after its dead letter was removed becomes a dead letter again, however soon that is",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
 		Faults: []string{"letters-lost"}, Again: true,
 		Test: buslaw.On(secondLetter),
 	},
 	{
-		ID: "B.Q23", Name: "final-verdict", Promise: "while a dead letter cannot be stored its event does not run again, later events of its key are handled, and Ready names the topic; then it is stored once",
+		ID: "B.Q23", Name: "final-verdict", Promise: "while a dead letter cannot be stored, its event does not run again, later events of its key are handled, and Ready names the topic; then it is stored once",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-retries-late", "bus-never-ready"},
 		Test: buslaw.On(finalVerdict),
 	},
 	{
-		ID: "B.A12", Name: "ack-on-receive-dead-letter", Promise: "with AckOnReceive and DeadLetterOnReceive an event whose run fails does not come again, and is in the dead-letter topic once, with the reason",
+		ID: "B.A12", Name: "ack-on-receive-dead-letter", Promise: "with AckOnReceive and DeadLetterOnReceive, an event whose run fails is not redelivered, and is dead-lettered once, with the reason",
 		Faults: []string{"bus-ignores-failure-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -160,15 +160,15 @@ func awaitReady(e *buslaw.Env, when string, want func(error) bool) {
 // buryLaws are about events that an operator makes dead letters.
 var buryLaws = []law.Law{
 	{
-		ID: "B.Q24", Name: "bury", Promise: "an event that fails again and again, or whose handler hangs, and that an operator buries is a dead letter and does not run again; its key goes on, and a redrive brings it back",
+		ID: "B.Q24", Name: "bury", Promise: "when an operator buries an event that keeps failing or whose handler hangs, it becomes a dead letter and does not run again; its key continues, and a redrive brings the event back",
 		Needs:  []law.Need{law.NeedDelayer, law.NeedExtender, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
 		Faults: []string{"settle-ignored", "letters-lost"}, Again: true, Test: buslaw.On(bury),
 	}, {
-		ID: "B.Q25", Name: "bury-settled", Promise: "an event that its group has settled, or not received yet, cannot be buried: no dead letter of it stays",
+		ID: "B.Q25", Name: "bury-settled", Promise: "an event that its group has settled, or not yet received, cannot be buried, and no dead letter of it remains",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
 		Faults: []string{"remove-ignored", "settle-ahead"}, Test: buslaw.On(burySettled),
 	}, {
-		ID: "B.Q26", Name: "bury-frees-key", Promise: "the key of an event that an operator buries goes on soon, however long the event would have waited for its retry",
+		ID: "B.Q26", Name: "bury-frees-key", Promise: "when an operator buries an event, its key continues soon, however long the event would have waited for its retry",
 		Needs:  []law.Need{law.NeedDelayer, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
 		Faults: []string{"settle-ahead"}, Test: buslaw.On(buryFreesKey),
 	},
@@ -284,22 +284,22 @@ func buryFreesKey(e *buslaw.Env) {
 // redriveLaws are about redriven dead letters, which are published again.
 var redriveLaws = []law.Law{
 	{
-		ID: "B.Q11", Name: "redrive-one-group", Promise: "a redriven event comes to one member of the group that failed, as it was first published and with new attempts, and to no other group; its letter is gone",
+		ID: "B.Q11", Name: "redrive-one-group", Promise: "a redriven event goes to one member of the group in which it failed and to no other group, as first published and with attempts starting over; its dead letter is gone",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
 		Faults: []string{"letters-lost", "remove-ignored"}, Again: true,
 		Test: buslaw.On(redriveOneGroup),
 	}, {
-		ID: "B.Q12", Name: "redrive-killed", Promise: "a redrive that ended before it removed the letters can be repeated: no event is stored twice",
+		ID: "B.Q12", Name: "redrive-killed", Promise: "a redrive that ended before it removed the dead letters can be repeated: no event is stored twice",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedOnce},
 		Faults: []string{"once-ignored"}, Again: true,
 		Test: buslaw.On(redriveKilled),
 	}, {
-		ID: "B.Q13", Name: "redrive-loops", Promise: "an event that fails again after a redrive is a dead letter again, with its ID and the number of redrives; after MaxRedrives it stays one",
+		ID: "B.Q13", Name: "redrive-loops", Promise: "an event that fails again after a redrive becomes a dead letter again, with its ID and redrive count; after MaxRedrives it stays one",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
 		Faults: []string{"letters-lost"}, Again: true,
 		Test: buslaw.On(redriveLoops),
 	}, {
-		ID: "B.Q14", Name: "discard-letters", Promise: "Discard removes exactly the letters of its filter",
+		ID: "B.Q14", Name: "discard-letters", Promise: "Discard removes exactly the dead letters that match its filter",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
 		Faults: []string{"remove-ignored"},
 		Test:   buslaw.On(discardLetters),

@@ -17,7 +17,7 @@ import (
 // deliverLaws are about the delivery of events: to which member, when, and how often.
 var deliverLaws = []law.Law{
 	{
-		ID: "B.D01", Name: "at-least-once", Promise: "what is published is handled to the end, through failures, panics and retries",
+		ID: "B.D01", Name: "at-least-once", Promise: "published events are handled to completion, despite failures, panics and retries",
 		Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -35,7 +35,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D02", Name: "groups-independent", Promise: "what one group does with an event changes nothing for another",
+		ID: "B.D02", Name: "groups-independent", Promise: "what one group does with an event does not affect other groups",
 		Faults: []string{"group-shared"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -53,7 +53,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D03", Name: "competing-once", Promise: "members of a group share its events, each comes to one of them once",
+		ID: "B.D03", Name: "competing-once", Promise: "the members of a group share its events: each event goes to one of them, once",
 		Faults: []string{"bus-runs-twice"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -67,7 +67,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D04", Name: "retry-stays-in-group", Promise: "a retry comes to the group that failed, and to no other",
+		ID: "B.D04", Name: "retry-stays-in-group", Promise: "a retry goes only to the group in which the event failed",
 		Faults: []string{"delay-publishes"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -83,7 +83,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D05", Name: "start-earliest", Promise: "a new group gets the events that the topic keeps",
+		ID: "B.D05", Name: "start-earliest", Promise: "a new group gets the events that the topic has kept",
 		Faults: []string{"bus-inverts-starts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -95,7 +95,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D06", Name: "start-latest", Promise: "with StartLatest a new group gets what is published after Subscribe has returned, and nothing from before",
+		ID: "B.D06", Name: "start-latest", Promise: "with StartLatest, a new group gets the events published after Subscribe has returned, and no earlier ones",
 		Faults: []string{"bus-inverts-starts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -110,7 +110,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D07", Name: "position-kept", Promise: "a group goes on where it was when all its members are new",
+		ID: "B.D07", Name: "position-kept", Promise: "a group continues where it left off even if all its members are new",
 		Faults: []string{"group-per-member"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -128,7 +128,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D08", Name: "attempt-sequence", Promise: "attempts are numbered 1, 2, 3 through errors, panics, ended goroutines and timeouts",
+		ID: "B.D08", Name: "attempt-sequence", Promise: "attempts are numbered 1, 2, 3 across errors, panics, ended goroutines and timeouts",
 		Faults: []string{"receive-miscounts", "bus-mixes-deliveries"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -144,7 +144,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D10", Name: "no-redelivery-after-ack", Promise: "what was handled never comes back",
+		ID: "B.D10", Name: "no-redelivery-after-ack", Promise: "a handled event is never redelivered",
 		Faults: []string{"ack-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -156,7 +156,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D12", Name: "stable-identity", Promise: "every delivery of an event has the same ID, time, position, headers and bytes, whatever a handler made of the one before",
+		ID: "B.D12", Name: "stable-identity", Promise: "every delivery of an event has the same ID, time, position, headers and bytes, even if a handler modified the previous one",
 		Faults: []string{"bus-mixes-deliveries"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -189,7 +189,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D14", Name: "big-among-small", Promise: "an event larger than the whole byte budget passes, among small ones",
+		ID: "B.D14", Name: "big-among-small", Promise: "an event larger than the whole byte budget gets through among small ones",
 		Faults: []string{"bus-loses-one-in-ten"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -202,7 +202,7 @@ var deliverLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D15", Name: "slow-group-isolated", Promise: "a slow group delays no other",
+		ID: "B.D15", Name: "slow-group-isolated", Promise: "a slow group does not delay other groups",
 		Faults: []string{"bus-polls"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

@@ -19,7 +19,7 @@ import (
 // and about paused groups.
 var eachLaws = []law.Law{
 	{
-		ID: "B.G01", Name: "each-instance", Promise: "with EachInstance every member gets every event published after Subscribe, in the order of keys",
+		ID: "B.G01", Name: "each-instance", Promise: "with EachInstance, every member gets every event published after Subscribe, in key order",
 		Faults: []string{"bus-shares-each"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			const n = 60
@@ -38,7 +38,7 @@ var eachLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.G02", Name: "each-discards", Promise: "with EachInstance an event that fails for good is retried, then discarded and told, and is no dead letter",
+		ID: "B.G02", Name: "each-discards", Promise: "with EachInstance, an event that fails for good is retried, then discarded and reported, but not dead-lettered",
 		Faults: []string{"bus-joins-dead-letters"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -52,7 +52,7 @@ var eachLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.G03", Name: "each-start", Promise: "with EachInstance a member gets nothing from before Subscribe, unless it has a Start",
+		ID: "B.G03", Name: "each-start", Promise: "with EachInstance, a member gets no event from before Subscribe, unless it sets Start",
 		Faults: []string{"bus-inverts-starts"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -77,7 +77,7 @@ var eachLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.G04", Name: "each-ends", Promise: "after the drain of a member with EachInstance its group is gone",
+		ID: "B.G04", Name: "each-ends", Promise: "with EachInstance, draining a member deletes its group",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-shares-each"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -89,11 +89,11 @@ var eachLaws = []law.Law{
 			e.AwaitGroups(law.Topic, "keeps")
 		}),
 	}, {
-		ID: "B.G05", Name: "paused-by-operator", Promise: "the members of a group that an operator has paused run nothing; their State says so, with the reason; they are ready, and go on after the pause",
+		ID: "B.G05", Name: "paused-by-operator", Promise: "while an operator has paused a group, its members run nothing, stay ready and show the pause with its reason in State; they continue after the pause",
 		Needs: []law.Need{law.NeedVerb[backend.Pauser]()}, Faults: []string{"bus-never-ready"},
 		Test: buslaw.On(pausedByOperator),
 	}, {
-		ID: "B.G06", Name: "options-topics", Promise: "a bus whose Options.Topics has Keep for a topic keeps its settled events for groups that come later",
+		ID: "B.G06", Name: "options-topics", Promise: "if Options.Topics sets Keep for a topic, its settled events are kept for groups that come later",
 		Needs: []law.Need{law.NeedKeep}, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{Topics: map[string]eventbus.TopicOptions{law.Topic: {Keep: time.Hour}}}, nil)
@@ -111,7 +111,7 @@ var eachLaws = []law.Law{
 			e.AwaitDone(10, "later")
 		}),
 	}, {
-		ID: "B.G07", Name: "request", Promise: "a request gets the reply to it, and no other, while several processes send requests and share the topic for replies",
+		ID: "B.G07", Name: "request", Promise: "a request gets its own reply and no other, even when several processes send requests and share the reply topic",
 		Faults: []string{"bus-mixes-deliveries"},
 		Test:   buslaw.On(requests),
 	},

@@ -15,19 +15,19 @@ import (
 // elasticLaws are about a number of handlers that changes.
 var elasticLaws = []law.Law{
 	{
-		ID: "B.E01", Name: "scale-now", Promise: "more handlers run at once after SetConcurrency; with fewer, running ones are not cut, and no more than the new number run then",
+		ID: "B.E01", Name: "scale-now", Promise: "raising SetConcurrency lets more handlers run at once; lowering it cuts off no running handler, but starts none beyond the new number",
 		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(scaleNow),
 	}, {
-		ID: "B.E02", Name: "scale-limits", Promise: "SetConcurrency and ScaleUp refuse more handlers than MaxConcurrency, ScaleDown fewer than Concurrency, and ScaleDown ends no busy handler",
+		ID: "B.E02", Name: "scale-limits", Promise: "SetConcurrency and ScaleUp refuse to exceed MaxConcurrency, ScaleDown refuses to go below Concurrency, and ScaleDown ends no busy handler",
 		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-ignores-limits", "bus-exceeds-limits"},
 		Test: buslaw.On(scaleLimits),
 	}, {
-		ID: "B.E03", Name: "handler-per-worker", Promise: "of a PerWorker no two runs of one handler overlap; a handler that SetConcurrency adds, or that takes the place of a stuck one, is a fresh one",
+		ID: "B.E03", Name: "handler-per-worker", Promise: "with PerWorker, runs of the same handler never overlap, and SetConcurrency and the replacement of a stuck handler create fresh ones",
 		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-ignores-limits", "bus-ignores-timeouts"},
 		Test: buslaw.On(perWorker),
 	}, {
-		ID: "B.E04", Name: "scale-in-a-burst", Promise: "events in a burst, while the number of handlers falls to the least and rises again, are all handled, once and in the order of keys",
+		ID: "B.E04", Name: "scale-in-a-burst", Promise: "a burst of events is handled completely, each event once and in key order, while the number of handlers drops to the minimum and rises again",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-limits", "bus-ignores-order", "bus-runs-twice"},
 		Test: buslaw.On(scaleInABurst),
 	},

@@ -17,7 +17,7 @@ import (
 // faultLaws are about a bus whose broker is harmed.
 var faultLaws = []law.Law{
 	{
-		ID: "B.P03", Name: "lost-reply-with-id", Promise: "with Options.Dedup a Publish whose answer is lost is repeated, and succeeds with one copy",
+		ID: "B.P03", Name: "lost-reply-with-id", Promise: "with Options.Dedup, a Publish whose answer is lost is repeated and succeeds, storing one copy",
 		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{Dedup: true}, nil)
@@ -31,7 +31,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.L06", Name: "lost-read-reply", Promise: "events of a read whose answer is lost are handled all the same, each once",
+		ID: "B.L06", Name: "lost-read-reply", Promise: "events are handled even if the answer to the read that fetched them is lost, each once",
 		Needs: []law.Need{law.NeedDropReply, law.NeedOnce}, Faults: []string{"member-gives-up"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{Dedup: true}, nil) // if the answer to a Publish gets lost too, the bus repeats the Publish, and Dedup prevents a duplicate
@@ -46,12 +46,12 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.L03", Name: "frozen-member", Promise: "events of a bus that is held up go to another one; when it goes on, every event is settled, once",
+		ID: "B.L03", Name: "frozen-member", Promise: "events of a bus that is held up go to another bus, and once it continues, every event is settled, once",
 		Needs: []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedExtender}, Faults: []string{"lease-long"}, Again: true,
 		Test: buslaw.On(frozenBus),
 	},
 	{
-		ID: "B.D13", Name: "deleted-while-pending", Promise: "an event that the broker has lost is not handled but told as a discard, and the others go on",
+		ID: "B.D13", Name: "deleted-while-pending", Promise: "an event that the broker has lost is not handled but reported as discarded, and the other events are handled",
 		Needs: []law.Need{law.NeedLose, law.NeedDelayer}, Faults: []string{"receive-skips-gone"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -79,7 +79,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.D16", Name: "idle-quiet", Promise: "an idle subscription, with a lease of at least four seconds, sends its broker fewer than five requests a second",
+		ID: "B.D16", Name: "idle-quiet", Promise: "an idle subscription with a lease of at least four seconds sends fewer than five requests per second to its broker",
 		Needs: []law.Need{law.NeedCommands}, Faults: []string{"receive-polls"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -100,7 +100,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S09", Name: "start-while-down", Promise: "Subscribe fails within its context while the broker is down, and works on the same bus when it is up",
+		ID: "B.S09", Name: "start-while-down", Promise: "Subscribe fails within its context while the broker is down, and works on the same bus once it is up",
 		Needs: []law.Need{law.NeedDown}, Faults: []string{"attach-later"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -123,7 +123,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S11", Name: "health-truth", Promise: "Ready says within seconds that the broker does not answer, and soon after it answers that all is well",
+		ID: "B.S11", Name: "health-truth", Promise: "Ready reports within seconds that the broker is not responding, and recovers soon after it responds",
 		Needs: []law.Need{law.NeedDown}, Faults: []string{"bus-never-ready"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			// A connection that lost an answer gets no more answers. The bus detects this
@@ -152,7 +152,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.F01", Name: "kill-loop", Promise: "a broker that crashes again and again under load loses nothing that was published",
+		ID: "B.F01", Name: "kill-loop", Promise: "no published event is lost when the broker crashes repeatedly under load",
 		Needs: []law.Need{law.NeedKill}, Faults: []string{"bus-loses-one-in-ten", "member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			underLoad(e, func() {
@@ -164,7 +164,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.F02", Name: "freeze", Promise: "a broker that does not answer for a while under load loses nothing that was published",
+		ID: "B.F02", Name: "freeze", Promise: "no published event is lost when the broker stops responding for a while under load",
 		Needs: []law.Need{law.NeedFreeze}, Faults: []string{"bus-loses-one-in-ten"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			underLoad(e, func() {
@@ -175,7 +175,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.F03", Name: "reset-storm", Promise: "connections that break five times a second under load lose nothing that was published",
+		ID: "B.F03", Name: "reset-storm", Promise: "no published event is lost when connections break five times a second under load",
 		Needs: []law.Need{law.NeedCut}, Faults: []string{"bus-loses-one-in-ten", "member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			underLoad(e, func() {
@@ -187,7 +187,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.F04", Name: "half-open", Promise: "a broker whose answers get lost for a while under load loses nothing that was published",
+		ID: "B.F04", Name: "half-open", Promise: "no published event is lost when the broker's answers get lost for a while under load",
 		Needs: []law.Need{law.NeedSwallow}, Faults: []string{"bus-loses-one-in-ten"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			underLoad(e, func() {
@@ -198,7 +198,7 @@ var faultLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.F10", Name: "topic-deleted", Promise: "a subscription whose topic is deleted is attached again, and says so",
+		ID: "B.F10", Name: "topic-deleted", Promise: "a subscription whose topic is deleted attaches again, and reports it",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

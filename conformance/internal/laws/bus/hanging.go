@@ -21,7 +21,7 @@ import (
 // stuckLaws are about handlers that ignore their contexts and never return.
 var stuckLaws = []law.Law{
 	{
-		ID: "B.T14", Name: "stuck-handler", Promise: "seconds after its timeout a handler that ignores its context has failed: its event is redelivered, the observer is told, and the events behind it are handled",
+		ID: "B.T14", Name: "stuck-handler", Promise: "a handler that ignores its context counts as failed seconds after its timeout: its event is redelivered, the observer is notified, and the events behind it are handled",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -50,7 +50,7 @@ var stuckLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.T15", Name: "stuck-at-last", Promise: "the event of a handler that ignores its context at the last attempt is dead-lettered as timed out, while the handler still runs",
+		ID: "B.T15", Name: "stuck-at-last", Promise: "if a handler ignores its context on the last attempt, its event is dead-lettered as timed out while the handler is still running",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -69,7 +69,7 @@ var stuckLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.T16", Name: "hangs-at-each-attempt", Promise: "an event whose handler never returns, at any attempt, is dead-lettered after its last one; beside three runs of it all other events are handled, by one handler",
+		ID: "B.T16", Name: "hangs-at-each-attempt", Promise: "an event whose handler never returns on any attempt is dead-lettered after the last one; beside three such runs, one handler handles all other events",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -97,7 +97,7 @@ var stuckLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.B10", Name: "batch-stuck", Promise: "seconds after its timeout a call of a batch handler that ignores its context has failed: its events are redelivered, and other events are handled",
+		ID: "B.B10", Name: "batch-stuck", Promise: "if a batch handler ignores its context, the call counts as failed seconds after its timeout: its events are redelivered, and other events are handled",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -143,7 +143,7 @@ func stuckMember(e *buslaw.Env, o eventbus.SubscribeOptions, release <-chan stru
 // return.
 var hangingLaws = []law.Law{
 	{
-		ID: "B.S17", Name: "drain-bounded", Promise: "a Shutdown returns within two seconds after the end of its context, whichever call of a backend or limiter ignores its own context",
+		ID: "B.S17", Name: "drain-bounded", Promise: "a Shutdown returns within two seconds after its context ends, whichever backend or limiter call ignores its own context",
 		Engine: true, Faults: []string{"bus-ignores-contexts"}, Again: true,
 		Test: buslaw.On(drainBounded),
 	},

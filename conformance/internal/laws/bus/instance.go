@@ -15,7 +15,7 @@ import (
 // instanceLaws are about Options.Instance.
 var instanceLaws = []law.Law{
 	{
-		ID: "B.L13", Name: "restart-waits-for-no-lease", Promise: "after a process that had prefetched a thousand events died, a restart with the same Instance handles all of them at once and in order",
+		ID: "B.L13", Name: "restart-waits-for-no-lease", Promise: "after a process that had prefetched a thousand events dies, a restart with the same Instance handles all of them at once and in order",
 		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Faults: []string{"bus-ignores-options", "instance-ignored"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			death := make(chan struct{})
@@ -49,7 +49,7 @@ var instanceLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.L14", Name: "replaced-ends-for-good", Promise: "a subscription that a later incarnation of its Instance has replaced ends for good with ErrReplaced, its handlers are cancelled, and it settles nothing that the later incarnation holds",
+		ID: "B.L14", Name: "replaced-ends-for-good", Promise: "a subscription that a later incarnation of its Instance replaces ends for good with ErrReplaced: its handlers are cancelled, and it settles nothing that the later incarnation holds",
 		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Faults: []string{"bus-ignores-options", "instance-ignored", "bus-ignores-contexts"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(named0, nil)

@@ -25,7 +25,7 @@ type (
 // leaseLaws are about leases that the bus extends, and leases that it loses.
 var leaseLaws = []law.Law{
 	{
-		ID: "B.L01", Name: "long-handler", Promise: "a handler may run for many leases: its event comes to nobody else",
+		ID: "B.L01", Name: "long-handler", Promise: "a handler may run for many leases, and no other member gets its event meanwhile",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"extend-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -43,7 +43,7 @@ var leaseLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.L02", Name: "prefetch-ages", Promise: "what waits for a busy handler comes to nobody else unnoticed: it keeps its lease, or goes back at no attempt's cost",
+		ID: "B.L02", Name: "prefetch-ages", Promise: "an event waiting for a busy handler is never taken over unnoticed: it either keeps its lease or is given back without using an attempt",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"delay-inverts-refunds"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -69,7 +69,7 @@ var leaseLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.L11", Name: "fair-share", Promise: "ten events, two members of one handler each, in two processes if there can be, runs of just under half a lease: ten runs, shared by both",
+		ID: "B.L11", Name: "fair-share", Promise: "two members with one handler each, in two processes if possible, share ten events whose runs take just under half a lease, in exactly ten runs",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"member-reads-ahead"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -96,7 +96,7 @@ var leaseLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.L08", Name: "lease-lost-cancels", Promise: "a handler whose lease cannot be kept is cancelled with cause ErrLeaseLost when it has passed, and its failure changes nothing for the next holder",
+		ID: "B.L08", Name: "lease-lost-cancels", Promise: "a handler whose lease cannot be extended is cancelled with cause ErrLeaseLost when the lease expires, and its failure does not affect the next holder",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var broken atomic.Bool
@@ -130,7 +130,7 @@ var leaseLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.L09", Name: "late-success", Promise: "a handler that succeeds after its lease was lost still settles its event",
+		ID: "B.L09", Name: "late-success", Promise: "a handler that succeeds after losing its lease still settles its event",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-fails-late-success"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var broken atomic.Bool
@@ -158,7 +158,7 @@ var leaseLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.T11", Name: "timeout", Promise: "a handler that runs longer than Timeout is cancelled then, with a *TimeoutError that is DeadlineExceeded, and has failed",
+		ID: "B.T11", Name: "timeout", Promise: "a handler that runs longer than Timeout is cancelled with a *TimeoutError that matches DeadlineExceeded, and has failed",
 		Faults: []string{"bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

@@ -19,7 +19,7 @@ import (
 // lifeLaws are about the life of subscriptions, and handlers that panic or call Goexit.
 var lifeLaws = []law.Law{
 	{
-		ID: "B.S01", Name: "drain-clean", Promise: "a drain lets handlers finish, settles, and gives back what has not started: another member has it within a second",
+		ID: "B.S01", Name: "drain-clean", Promise: "a drain lets handlers finish, settles their events, and gives back those that have not started: another member has them within a second",
 		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"delay-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -42,7 +42,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S02", Name: "drain-deadline", Promise: "a Shutdown whose context ends cancels handlers with cause ErrShutdown, returns within a second, and says what it left behind",
+		ID: "B.S02", Name: "drain-deadline", Promise: "a Shutdown whose context ends cancels handlers with cause ErrShutdown, returns within a second, and reports what it left behind",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -78,7 +78,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S03", Name: "drain-no-attempt", Promise: "what a drain gives back unstarted has not spent an attempt",
+		ID: "B.S03", Name: "drain-no-attempt", Promise: "events that a drain gives back before they start have used no attempt",
 		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Faults: []string{"delay-inverts-refunds"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -98,7 +98,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S04", Name: "close-idempotent", Promise: "Shutdown may be called often and at once; after it the bus is closed",
+		ID: "B.S04", Name: "close-idempotent", Promise: "Shutdown may be called repeatedly and concurrently; after it the bus is closed",
 		Engine: true, Faults: []string{"bus-never-closes"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -119,7 +119,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S05", Name: "come-and-go", Promise: "members that come and go many times lose nothing and leave nothing behind",
+		ID: "B.S05", Name: "come-and-go", Promise: "members that join and leave many times lose nothing and leave nothing behind",
 		Faults: []string{"bus-loses-one-in-ten"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -151,7 +151,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S07", Name: "panic", Promise: "a handler that panics has failed, with value and stack; the process and the others go on",
+		ID: "B.S07", Name: "panic", Promise: "a handler that panics has failed, with the value and stack recorded; the process and the other handlers continue",
 		Engine: true, Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -172,7 +172,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S08", Name: "goexit", Promise: "a handler that ends its goroutine has failed, and its place is used again",
+		ID: "B.S08", Name: "goexit", Promise: "a handler that ends its goroutine has failed, and its slot is reused",
 		Engine: true, Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -204,7 +204,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S13", Name: "pause", Promise: "a paused subscription takes nothing new until it is resumed, and is ready all the same",
+		ID: "B.S13", Name: "pause", Promise: "a paused subscription takes no new events until it is resumed, but is ready all the same",
 		Faults: []string{"member-reads-on"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -227,7 +227,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S16", Name: "ready-while-draining", Promise: "a bus of which one subscription drains is ready for the others",
+		ID: "B.S16", Name: "ready-while-draining", Promise: "while one subscription of a bus drains, the bus stays ready for the others",
 		Faults: []string{"bus-never-ready"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -254,7 +254,7 @@ var lifeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.S14", Name: "gone", Promise: "a subscription whose group is deleted is attached again, and says so",
+		ID: "B.S14", Name: "gone", Promise: "a subscription whose group is deleted attaches again, and reports it",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"member-gives-up"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -313,7 +313,7 @@ func onceAcross(e *buslaw.Env) {
 // drain begins.
 var handOverLaws = []law.Law{
 	{
-		ID: "B.A11", Name: "manual-hand-over", Promise: "a program that settles events itself learns that a drain has begun, and hands over the events that it holds: the drain ends at once, and another member has them soon",
+		ID: "B.A11", Name: "manual-hand-over", Promise: "a program that settles events itself is notified when a drain begins, and can give back the events that it holds: the drain then ends at once, and another member soon gets them",
 		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Faults: []string{"delay-ignored"}, Uncounted: true,
 		Test: buslaw.On(handsOver),
 	},

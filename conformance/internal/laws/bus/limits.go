@@ -23,7 +23,7 @@ import (
 // limitLaws are about rates and limits.
 var limitLaws = []law.Law{
 	{
-		ID: "B.R01", Name: "rate", Promise: "subscriptions that share a limiter of rate together handle no more events than its rate and its burst allow, and all in the end",
+		ID: "B.R01", Name: "rate", Promise: "subscriptions that share a rate limiter together handle no more events than its rate and burst allow, and eventually handle all of them",
 		Engine: true, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -41,7 +41,7 @@ var limitLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.R02", Name: "shared-places", Promise: "subscriptions that share a limiter never hold more events together than it has places, and each goes on",
+		ID: "B.R02", Name: "shared-places", Promise: "subscriptions that share a limiter never hold more events together than it has slots, and each makes progress",
 		Engine: true, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -60,37 +60,37 @@ var limitLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.R03", Name: "breaker", Promise: "a breaker that opens stops the reads, the subscription says why and is ready, and after the pause all events are handled",
+		ID: "B.R03", Name: "breaker", Promise: "when a breaker opens, reads stop, the subscription stays ready and reports the reason, and all events are handled after the pause",
 		Engine: true, Faults: []string{"bus-ignores-limits", "bus-forgives-failures"},
 		Test: buslaw.On(breaks),
 	},
 	{
-		ID: "B.R04", Name: "breaker-trials", Promise: "after its pause a breaker lets only the trials through, and opens again if one fails",
+		ID: "B.R04", Name: "breaker-trials", Promise: "after its pause, a breaker lets only the trials through, and opens again if one fails",
 		Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(triesAgain),
 	},
 	{
-		ID: "B.R05", Name: "adaptive", Promise: "an adaptive limiter holds no more events than its places, gains places while runs succeed and loses them while runs fail",
+		ID: "B.R05", Name: "adaptive", Promise: "an adaptive limiter holds no more events than it has slots, gains slots while runs succeed and loses them while runs fail",
 		Engine: true, Faults: []string{"bus-ignores-limits", "bus-exceeds-limits"},
 		Test: buslaw.On(adapts),
 	},
 	{
-		ID: "B.R06", Name: "drop-newest", Promise: "with DropNewest a Publish that finds no room returns ErrDropped, the observer is told, and its event is never stored",
+		ID: "B.R06", Name: "drop-newest", Promise: "with DropNewest, a Publish that finds no room returns ErrDropped, the observer is notified, and its event is never stored",
 		Engine: true, Faults: []string{"bus-ignores-options", "bus-blurs-results"},
 		Test: buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropNewest, true) }),
 	},
 	{
-		ID: "B.R07", Name: "drop-oldest", Promise: "with DropOldest the calls that have waited longest return ErrDropped, the observer is told, and their events are never stored; the newest is",
+		ID: "B.R07", Name: "drop-oldest", Promise: "with DropOldest, the calls that have waited longest return ErrDropped, the observer is notified, and their events are never stored, but the newest is",
 		Engine: true, Faults: []string{"bus-ignores-options", "bus-blurs-results"},
 		Test: buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropOldest, false) }),
 	},
 	{
-		ID: "B.R08", Name: "redelivered", Promise: "no more than MaxRedelivered handlers run redelivered events, fresh events are handled meanwhile, and no attempt is spent",
+		ID: "B.R08", Name: "redelivered", Promise: "at most MaxRedelivered handlers run redelivered events at once, fresh events are handled meanwhile, and no attempt is used up",
 		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(leavesHandlers),
 	},
 	{
-		ID: "B.R09", Name: "max-bytes", Promise: "MaxBytes, and a limiter of bytes that subscriptions share, are exceeded by one event at most when sizes change, and all events are handled",
+		ID: "B.R09", Name: "max-bytes", Promise: "MaxBytes and a shared limiter of bytes are exceeded by at most one event when event sizes change, and all events are handled",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-limits"}, Test: buslaw.On(holdsBytes),
 	},
 }

@@ -15,7 +15,7 @@ import (
 // lostLaws are about a subscription whose topic or group is deleted while it has events.
 var lostLaws = []law.Law{
 	{
-		ID: "B.F11", Name: "topic-made-anew", Promise: "a subscription whose topic is deleted and created again while it is paused misses no event of the new topic",
+		ID: "B.F11", Name: "topic-made-anew", Promise: "a subscription whose topic is deleted and recreated during a pause misses no event of the new topic",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"position-restarts"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -32,7 +32,7 @@ var lostLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.F12", Name: "lost-in-hand", Promise: "after its group is deleted, a member gets again the events that it had in hand: one that waits for its retry, and one whose run fails later",
+		ID: "B.F12", Name: "lost-in-hand", Promise: "when a group is deleted, its member is redelivered the events that it was holding: one that is waiting for its retry, and one whose run fails later",
 		Needs: []law.Need{law.NeedVerb[backend.Admin](), law.NeedRest}, Faults: []string{"start-latest"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Attach("keeps") // so that the topic keeps the events
@@ -67,7 +67,7 @@ var lostLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.F13", Name: "reset-then-lost", Promise: "a group that is deleted while it is handled again from the start goes on from there",
+		ID: "B.F13", Name: "reset-then-lost", Promise: "a group that is deleted while it replays its topic from the start continues from there",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"start-latest"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			const n = 20

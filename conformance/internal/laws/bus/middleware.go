@@ -19,12 +19,12 @@ import (
 // middlewareLaws are about middleware, from publishing to settlement.
 var middlewareLaws = []law.Law{
 	{
-		ID: "B.W01", Name: "dedupe-after-success", Promise: "Dedupe marks an event only after its handler has succeeded: a failed event runs again, and a second event with its ID is discarded and told",
+		ID: "B.W01", Name: "dedupe-after-success", Promise: "Dedupe marks an event only after its handler has succeeded: a failed event runs again, and a second event with its ID is discarded and reported",
 		Engine: true, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(dedupeAfterSuccess),
 	},
 	{
-		ID: "B.W02", Name: "envelope-round-trip", Promise: "an event that is compressed, encrypted, checked in and signed reaches its handler as it was published, and the broker never has its payload",
+		ID: "B.W02", Name: "envelope-round-trip", Promise: "an event that is compressed, encrypted, checked in and signed reaches its handler as published, and the broker never sees its payload",
 		Engine: true, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			b := openSealed(e)

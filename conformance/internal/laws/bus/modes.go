@@ -17,7 +17,7 @@ import (
 // modeLaws are about the acknowledgement modes, and about manual settlement.
 var modeLaws = []law.Law{
 	{
-		ID: "B.A01", Name: "ack-on-success", Promise: "an event is settled only when its handler has succeeded",
+		ID: "B.A01", Name: "ack-on-success", Promise: "an event is settled only after its handler has succeeded",
 		Faults: []string{"bus-forgives-failures"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -29,7 +29,7 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A02", Name: "ack-on-receive", Promise: "with AckOnReceive an event is settled before its handler runs: a failure does not bring it back, and is told as a discard",
+		ID: "B.A02", Name: "ack-on-receive", Promise: "with AckOnReceive, an event is settled before its handler runs: a failed event is not redelivered, and is reported as discarded",
 		Faults: []string{"bus-acks-on-success"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -45,7 +45,7 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A03", Name: "ack-on-receive-unconfirmed", Promise: "with AckOnReceive a handler does not run unless the acknowledgement is confirmed within the lease; that is told as a discard",
+		ID: "B.A03", Name: "ack-on-receive-unconfirmed", Promise: "with AckOnReceive, a handler runs only if the acknowledgement is confirmed within the lease; otherwise the event is reported as discarded",
 		Faults: []string{"bus-acks-on-success"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var broken atomic.Bool
@@ -63,12 +63,12 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A09", Name: "ack-on-receive-frozen", Promise: "with AckOnReceive an event runs at most once, even if a member was frozen for longer than its lease while a read was answered, and even if its clock stood still",
+		ID: "B.A09", Name: "ack-on-receive-frozen", Promise: "with AckOnReceive, an event runs at most once, even if a member was frozen for longer than its lease while a read was being answered, and even if its clock stood still",
 		Needs: []law.Need{law.NeedFence}, Faults: []string{"unfenced"},
 		Test: buslaw.On(frozenOnReceive),
 	},
 	{
-		ID: "B.A04", Name: "manual", Promise: "with SubscribeManual an event is held until the program settles it; Ack returns when it is settled, Nack brings it back, a second settlement is ErrSettled",
+		ID: "B.A04", Name: "manual", Promise: "with SubscribeManual, an event is held until the program settles it: Ack returns once it is settled, Nack has it redelivered, and settling it twice is ErrSettled",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-settles-manual"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -91,7 +91,7 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A05", Name: "manual-timeout", Promise: "a held event whose Timeout passes has failed: its context ends, it comes again, and settling it is ErrLeaseLost",
+		ID: "B.A05", Name: "manual-timeout", Promise: "a held event fails when its Timeout expires: its context ends, it is redelivered, and settling it is ErrLeaseLost",
 		Faults: []string{"bus-ignores-timeouts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -115,7 +115,7 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A06", Name: "manual-order", Promise: "later events of a key wait until the program has settled the one before",
+		ID: "B.A06", Name: "manual-order", Promise: "later events of a key wait until the program has settled the previous one",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -136,7 +136,7 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A07", Name: "manual-places", Promise: "what the program holds counts against MaxInFlight",
+		ID: "B.A07", Name: "manual-places", Promise: "events that the program holds count against MaxInFlight",
 		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -162,7 +162,7 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A10", Name: "manual-any-middleware", Promise: "a program can settle an event of SubscribeManual whatever context a middleware gives the handler",
+		ID: "B.A10", Name: "manual-any-middleware", Promise: "a program can settle an event from SubscribeManual whatever context a middleware passes to the handler",
 		Engine: true, Faults: []string{"bus-settles-manual"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			replace := func(next eventbus.Handler) eventbus.Handler {
@@ -190,7 +190,7 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A08", Name: "bounded", Promise: "handlers running at once never exceed Concurrency, and what is held never exceeds MaxInFlight",
+		ID: "B.A08", Name: "bounded", Promise: "the number of running handlers never exceeds Concurrency, and the number of held events never exceeds MaxInFlight",
 		Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

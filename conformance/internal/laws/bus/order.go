@@ -18,7 +18,7 @@ import (
 // orderLaws are about the order of events, by key or in total.
 var orderLaws = []law.Law{
 	{
-		ID: "B.O01", Name: "key-order", Promise: "events of one key are handled one after another in the order of publishing, whatever the concurrency",
+		ID: "B.O01", Name: "key-order", Promise: "the events of a key are handled one after another in publishing order, whatever the concurrency",
 		Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -32,7 +32,7 @@ var orderLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.O02", Name: "key-order-retry", Promise: "while an event waits for its retry, later ones of its key wait too",
+		ID: "B.O02", Name: "key-order-retry", Promise: "while an event waits for its retry, later events of its key wait too",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -46,7 +46,7 @@ var orderLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.O06", Name: "other-keys-move", Promise: "events of other keys do not wait for one that is retried, however many of its key do",
+		ID: "B.O06", Name: "other-keys-move", Promise: "events of other keys do not wait for an event being retried, however many events of its key do",
 		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Faults: []string{"bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -69,7 +69,7 @@ var orderLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.O07", Name: "total-order", Promise: "with OrderTotal events are handled one after another in the order of publishing, retries included",
+		ID: "B.O07", Name: "total-order", Promise: "with OrderTotal, events are handled one after another in publishing order, retries included",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -92,7 +92,7 @@ var orderLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.O09", Name: "absent-head", Promise: "events of a key go on in one member after another member took the one that had failed",
+		ID: "B.O09", Name: "absent-head", Promise: "when another member has taken over an event that failed, later events of its key continue in the first member",
 		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Faults: []string{"bus-waits-for-heads"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -130,7 +130,7 @@ var orderLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.O11", Name: "full-house", Promise: "what waits behind a retry makes room for it to come back",
+		ID: "B.O11", Name: "full-house", Promise: "events waiting behind a retry make room for it to be redelivered",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-waits-for-heads"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -145,7 +145,7 @@ var orderLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.O10", Name: "unordered", Promise: "with Unordered nothing waits for an event of its key",
+		ID: "B.O10", Name: "unordered", Promise: "with Unordered, no event waits for another of its key",
 		Engine: true, Faults: []string{"bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -171,24 +171,24 @@ var orderLaws = []law.Law{
 // fails.
 var behindLaws = []law.Law{
 	{
-		ID: "B.O12", Name: "many-behind", Promise: "an event fails twice, 500 of its key are behind it: all are handled in order, seconds after it succeeds, and other keys do not wait",
+		ID: "B.O12", Name: "many-behind", Promise: "when an event with 500 of its key behind it fails twice, all are handled in order within seconds of its success, and other keys do not wait",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) { queueBehind(e, 500, eventbus.SubscribeOptions{Concurrency: 8}, nil) }),
 	},
 	{
-		ID: "B.O13", Name: "many-behind-few-places", Promise: "an event fails twice, 500 of its key are behind it, and the member holds 32: all are handled in order, and other keys do not wait",
+		ID: "B.O13", Name: "many-behind-few-places", Promise: "when an event with 500 of its key behind it fails twice in a member that holds at most 32, all are handled in order, and other keys do not wait",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			queueBehind(e, 500, eventbus.SubscribeOptions{Concurrency: 8, MaxInFlight: 32}, nil)
 		}),
 	},
 	{
-		ID: "B.O14", Name: "thousands-behind", Promise: "an event fails twice, 5,000 of its key are behind it: all are handled in order, seconds after it succeeds, and other keys do not wait",
+		ID: "B.O14", Name: "thousands-behind", Promise: "when an event with 5,000 of its key behind it fails twice, all are handled in order within seconds of its success, and other keys do not wait",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) { queueBehind(e, 5000, eventbus.SubscribeOptions{Concurrency: 8}, nil) }),
 	},
 	{
-		ID: "B.O15", Name: "many-behind-paused", Promise: "pauses of the member after each attempt of an event change nothing for 2,000 events of its key behind it",
+		ID: "B.O15", Name: "many-behind-paused", Promise: "pausing the member after each attempt of an event does not disturb the 2,000 events of its key behind it",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			queueBehind(e, 2000, eventbus.SubscribeOptions{Concurrency: 8}, func(s *eventbus.Subscription) {
@@ -199,7 +199,7 @@ var behindLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.O16", Name: "many-behind-cut", Promise: "connections that break after each attempt of an event change nothing for 2,000 events of its key behind it",
+		ID: "B.O16", Name: "many-behind-cut", Promise: "breaking connections after each attempt of an event does not disturb the 2,000 events of its key behind it",
 		Needs: []law.Need{law.NeedExtender, law.NeedCut}, Faults: []string{"bus-ignores-order"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			queueBehind(e, 2000, eventbus.SubscribeOptions{Concurrency: 8, MaxInFlight: 64}, func(*eventbus.Subscription) {

@@ -27,7 +27,7 @@ var needsOfPartitions = []law.Need{law.NeedDelayer, law.NeedExtender, law.NeedVe
 // partitionLaws are about TopicOptions.Partitions.
 var partitionLaws = []law.Law{
 	{
-		ID: "B.N01", Name: "partition-order", Promise: "the events of a key are handled in order in the whole group, retries included, while three members join one after another",
+		ID: "B.N01", Name: "partition-order", Promise: "the events of a key are handled in order across the whole group, retries included, while three members join one after another",
 		Needs: needsOfPartitions, Faults: []string{"bus-ignores-options"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
@@ -42,7 +42,7 @@ var partitionLaws = []law.Law{
 			g.ordered()
 		}),
 	}, {
-		ID: "B.N02", Name: "partition-order-after-faults", Promise: "the order of a key holds while one member is frozen for two leases, and another one dies with prefetched events",
+		ID: "B.N02", Name: "partition-order-after-faults", Promise: "key order holds while one member is frozen for two leases and another dies with prefetched events",
 		Needs: needsOfPartitions, Faults: []string{"partition-leases-long"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
@@ -62,7 +62,7 @@ var partitionLaws = []law.Law{
 			g.ordered()
 		}),
 	}, {
-		ID: "B.N03", Name: "partition-one-owner", Promise: "no partition has two owners, and no member has more than its share, while members join and leave",
+		ID: "B.N03", Name: "partition-one-owner", Promise: "no partition has two owners, and no member owns more than its share, while members join and leave",
 		Needs: needsOfPartitions, Faults: []string{"partition-owned-by-all"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
@@ -78,7 +78,7 @@ var partitionLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.N04", Name: "partition-no-orphan", Promise: "the partitions of a member that dies have another owner when its lease has passed, and their events are handled",
+		ID: "B.N04", Name: "partition-no-orphan", Promise: "when a member dies, its partitions get another owner once its lease has expired, and their events are handled",
 		Needs: needsOfPartitions, Faults: []string{"partition-leases-long"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
@@ -92,7 +92,7 @@ var partitionLaws = []law.Law{
 			e.AwaitDone(60, g.members[0].name)
 		}),
 	}, {
-		ID: "B.N05", Name: "partition-number", Promise: "a bus that states another number of partitions than the stored one is refused at its first use, with both numbers",
+		ID: "B.N05", Name: "partition-number", Promise: "a bus that states a different number of partitions than the stored one is refused on first use, with both numbers",
 		Needs: needsOfPartitions, Faults: []string{"bus-ignores-options"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			newPartitioned(e, 4)
@@ -112,7 +112,7 @@ var partitionLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.N06", Name: "partition-fence", Promise: "Delivery.Epoch of a partition grows with each change of its owner",
+		ID: "B.N06", Name: "partition-fence", Promise: "a partition's Delivery.Epoch grows with each change of owner",
 		Needs: needsOfPartitions, Faults: []string{"partition-owned-by-all"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 2)
@@ -135,7 +135,7 @@ var partitionLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.N07", Name: "partition-spread", Promise: "events without a key go to all partitions, and events with a key to the partition of its FNV-1a hash",
+		ID: "B.N07", Name: "partition-spread", Promise: "events without a key are spread over all partitions, and events with a key go to the partition given by its FNV-1a hash",
 		Needs: needsOfPartitions, Engine: true, Faults: []string{"bus-ignores-options"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
@@ -162,7 +162,7 @@ var partitionLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.N08", Name: "partition-once-in-peace", Promise: "in peace every event is handled once, also while partitions move to members that join and back from members that leave",
+		ID: "B.N08", Name: "partition-once-in-peace", Promise: "without faults, every event is handled once, even while partitions move to joining members and back from leaving ones",
 		Needs: needsOfPartitions, Faults: []string{"bus-runs-twice"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 4)
@@ -339,7 +339,7 @@ func slow(ctx context.Context, d *eventbus.Delivery) error {
 // ownerLaws are about the member that owns a partition, and about the others.
 var ownerLaws = []law.Law{
 	{
-		ID: "B.N10", Name: "partition-total-order", Promise: "with one partition and OrderTotal, events are handled one after another in the whole group, retries included, also after the owner has died",
+		ID: "B.N10", Name: "partition-total-order", Promise: "with one partition and OrderTotal, events are handled one after another in the whole group, retries included, even after the owner has died",
 		Needs: needsOfPartitions, Faults: []string{"partition-owned-by-all", "bus-ignores-order"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 1)
@@ -358,7 +358,7 @@ var ownerLaws = []law.Law{
 			g.inTotalOrder(owner, died)
 		}),
 	}, {
-		ID: "B.N11", Name: "partitions-of-each-instance", Promise: "with EachInstance every member gets the events of all partitions, in the order of keys, and owns none",
+		ID: "B.N11", Name: "partitions-of-each-instance", Promise: "with EachInstance, every member gets the events of all partitions in key order, and owns none",
 		Needs: needsOfPartitions, Faults: []string{"bus-shares-each"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 3)
@@ -377,11 +377,11 @@ var ownerLaws = []law.Law{
 			}
 		}),
 	}, {
-		ID: "B.N12", Name: "partition-fails-alone", Promise: "while one partition cannot be read, and a key of another one fails, the events of all others are handled; State names the partition, which heals alone",
+		ID: "B.N12", Name: "partition-fails-alone", Promise: "while one partition cannot be read and a key in another fails, the events of all others are handled; State names the partition, which recovers on its own",
 		Needs: needsOfPartitions, Faults: []string{"member-fails-with-others"}, Again: true,
 		Test: buslaw.On(partitionFailsAlone),
 	}, {
-		ID: "B.N13", Name: "partition-cut-owner", Promise: "an owner that is cut from the broker ends its runs before another member begins, and begins none until it is back",
+		ID: "B.N13", Name: "partition-cut-owner", Promise: "an owner that is cut off from the broker ends its runs before another member starts any, and starts none until it is reconnected",
 		Needs: needsOfPartitions, Faults: []string{"partition-owned-by-all"}, Again: true,
 		Test: buslaw.On(cutOwner),
 	},
@@ -556,7 +556,7 @@ func cutOwner(e *buslaw.Env) {
 // partitionNumberLaws are about another number of partitions, which "eventbus topics set" stores.
 var partitionNumberLaws = []law.Law{
 	{
-		ID: "B.N14", Name: "partition-number-changes", Promise: "a topic gets another number of partitions only when it has no member and no unsettled event; then the order of keys holds, epochs go on growing, and a bus with the old number is refused",
+		ID: "B.N14", Name: "partition-number-changes", Promise: "the number of a topic's partitions can change only when it has no members and no unsettled events; afterwards key order holds, epochs keep growing, and a bus with the old number is refused",
 		Needs:  append([]law.Need{law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Statser]()}, needsOfPartitions...),
 		Faults: []string{"partition-owned-by-all"}, Again: true,
 		Test: buslaw.On(numberChanges),
@@ -629,7 +629,7 @@ func (g *partitioned) change(n int) *partition.Change {
 // failedKeyLaws are about FailAll in a topic with partitions.
 var failedKeyLaws = []law.Law{
 	{
-		ID: "B.N09", Name: "partition-fail-all", Promise: "with FailAll the next owners of a partition know the failed keys of an owner that died, until one of them releases a key",
+		ID: "B.N09", Name: "partition-fail-all", Promise: "with FailAll, the next owners of a partition know the failed keys of an owner that died, until one of them releases a key",
 		Needs: needsOfPartitions, Faults: []string{"partition-forgets-failed-keys"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			g := newPartitioned(e, 2)

@@ -16,28 +16,28 @@ import (
 // large.
 var policyLaws = []law.Law{
 	{
-		ID: "B.Q15", Name: "rules-by-error", Promise: "a rule for a class of errors decides about attempts, delay, and discard; the class is in the dead letter",
+		ID: "B.Q15", Name: "rules-by-error", Promise: "a rule for a class of errors determines attempts, delay and discarding; the dead letter names the class",
 		Needs:  []law.Need{law.NeedRest},
 		Engine: true, Faults: []string{"bus-ignores-failure-options"}, Test: buslaw.On(rulesByError),
 	}, {
-		ID: "B.Q16", Name: "retry-of-an-event", Promise: "the retry that an event asks for travels with it, to every group",
+		ID: "B.Q16", Name: "retry-of-an-event", Promise: "an event carries its own retry policy to every group",
 		Needs:  []law.Need{law.NeedRest},
 		Engine: true, Faults: []string{"bus-drops-fields"}, Test: buslaw.On(retryOfEvent),
 	}, {
-		ID: "B.Q17", Name: "expired", Promise: "no handler gets an event after its TTL, not even for a retry: it is discarded, or dead-lettered if the subscription says so, and told",
+		ID: "B.Q17", Name: "expired", Promise: "no handler gets an event after its TTL, not even for a retry: it is reported, and discarded or, if the subscription says so, dead-lettered",
 		Faults: []string{"bus-drops-fields"}, Test: buslaw.On(expired),
 	}, {
-		ID: "B.Q18", Name: "max-receive", Promise: "an event larger than MaxReceive is dead-lettered whole, without a run; others are not held up",
+		ID: "B.Q18", Name: "max-receive", Promise: "an event larger than MaxReceive is dead-lettered whole, without a run, and holds up no other event",
 		Engine: true, Faults: []string{"bus-ignores-limits"}, Test: buslaw.On(maxReceive),
 	}, {
-		ID: "B.Q19", Name: "on-dead-letter", Promise: "OnDeadLetter is told of each event that has failed for good, as it was published, and holds up nothing",
+		ID: "B.Q19", Name: "on-dead-letter", Promise: "OnDeadLetter is called for each event that has failed for good, as it was published, and holds up nothing",
 		Engine: true, Faults: []string{"bus-ignores-failure-options"}, Test: buslaw.On(onDeadLetter),
 	}, {
-		ID: "B.Q20", Name: "leave-timeouts", Promise: "with LeaveTimeouts an event whose run timed out comes again when its lease has expired, and not sooner; after its last attempt it is dead-lettered",
+		ID: "B.Q20", Name: "leave-timeouts", Promise: "with LeaveTimeouts, an event whose run timed out is redelivered when its lease has expired, and not sooner; after its last attempt it is dead-lettered",
 		Needs:  []law.Need{law.NeedExtender},
 		Faults: []string{"bus-ignores-failure-options"}, Test: buslaw.On(leaveTimeouts),
 	}, {
-		ID: "B.Q21", Name: "says-redelivered", Promise: "an event says whether it may have been handled before: not in its first run, but after a failure and after Snooze",
+		ID: "B.Q21", Name: "says-redelivered", Promise: "an event says whether it may have been handled before: not on its first run, but after a failure and after Snooze",
 		Faults: []string{"bus-mixes-deliveries"}, Uncounted: true, Test: buslaw.On(redeliveredToHandler),
 	},
 }

@@ -17,7 +17,7 @@ import (
 // publishLaws are the laws that the method Publish of a bus keeps.
 var publishLaws = []law.Law{
 	{
-		ID: "B.P01", Name: "publish-deliver", Promise: "every event published reaches every group",
+		ID: "B.P01", Name: "publish-deliver", Promise: "every published event reaches every group",
 		Faults: []string{"bus-loses-one-in-ten"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -30,7 +30,7 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P05", Name: "dedup", Promise: "with Options.Dedup an event published again is stored once, at its first position",
+		ID: "B.P05", Name: "dedup", Promise: "with Options.Dedup, an event that is published again is stored once, at its first position",
 		Needs: []law.Need{law.NeedOnce}, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{Dedup: true}, nil)
@@ -47,7 +47,7 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P11", Name: "too-large", Promise: "an event that is too large is refused with an error that names the field, before anything is stored",
+		ID: "B.P11", Name: "too-large", Promise: "an event that is too large is refused before anything is stored, with an error that names the field",
 		Faults: []string{"bus-corrects-events"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -64,7 +64,7 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P12", Name: "producer-order", Promise: "events of one key are stored in the order of publishing, though the backend is unavailable now and then",
+		ID: "B.P12", Name: "producer-order", Promise: "the events of a key are stored in publishing order, even if the backend is unavailable at times",
 		Faults: []string{"bus-reverses-events"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &flaky{Backend: b, every: 20} })
@@ -94,7 +94,7 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P13", Name: "batch-partial", Promise: "a Publish that stores only some events says which, in the order of its arguments",
+		ID: "B.P13", Name: "batch-partial", Promise: "a Publish that stores only some of its events reports which ones, in the order of its arguments",
 		Faults: []string{"bus-blurs-results"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend {
@@ -121,7 +121,7 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P14", Name: "publish-cancel", Promise: "a Publish whose context ends while it is stored returns within 100 ms: outcome unknown; one that was not sent is certainly not stored",
+		ID: "B.P14", Name: "publish-cancel", Promise: "a Publish whose context ends while its event is being stored returns within 100 ms with an unknown outcome; an event that was not sent is certainly not stored",
 		Faults: []string{"bus-ignores-contexts"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var took []time.Duration
@@ -155,7 +155,7 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P17", Name: "header-roundtrip", Promise: "attributes and headers arrive as they were published; reserved and malformed ones are refused",
+		ID: "B.P17", Name: "header-roundtrip", Promise: "attributes and headers arrive as published; reserved and malformed ones are refused",
 		Faults: []string{"bus-drops-fields"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -189,7 +189,7 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P18", Name: "payload-roundtrip", Promise: "payloads arrive byte for byte, up to the largest allowed, and may be changed as soon as Publish has returned",
+		ID: "B.P18", Name: "payload-roundtrip", Promise: "payloads up to the largest allowed arrive byte for byte, and may be modified as soon as Publish has returned",
 		Faults: []string{"bus-drops-fields"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -206,12 +206,12 @@ var publishLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.P19", Name: "publish-receipts", Promise: "Publish leaves its events unchanged, so one published again is another event; receipts have ID, Time and Position, and positions grow",
+		ID: "B.P19", Name: "publish-receipts", Promise: "Publish leaves its events unchanged, so publishing one again creates another event; receipts have ID, Time and Position, and positions increase",
 		Faults: []string{"bus-blurs-results"},
 		Test:   buslaw.On(publishReceipts),
 	},
 	{
-		ID: "B.P20", Name: "back-pressure", Promise: "with RejectWhenFull a Publish beyond MaxPending is refused and certainly not stored; without, it waits",
+		ID: "B.P20", Name: "back-pressure", Promise: "with RejectWhenFull, a Publish beyond MaxPending is refused and certainly not stored; without it, Publish waits",
 		Engine: true, Faults: []string{"bus-ignores-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			stalled := &stalling{release: make(chan struct{})}

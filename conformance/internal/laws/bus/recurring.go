@@ -12,27 +12,27 @@ import (
 // recurringLaws are about entries that publish an event again and again.
 var recurringLaws = []law.Law{
 	{
-		ID: "B.H20", Name: "recur", Promise: "a recurring entry publishes one event for each time, in each of which its ID and Time tell the time, with any number of processes",
+		ID: "B.H20", Name: "recur", Promise: "a recurring entry publishes one event per due time, whose ID and Time identify that time, with any number of processes",
 		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(recur),
 	}, {
-		ID: "B.H21", Name: "recur-again", Promise: "Recur with an equal entry changes nothing, and with another one replaces it",
+		ID: "B.H21", Name: "recur-again", Promise: "Recur with an equal entry changes nothing, and with a different one replaces the entry",
 		Needs: needSchedule, Faults: []string{"bus-restarts-entries"}, Again: true,
 		Test: buslaw.On(recurAgain),
 	}, {
-		ID: "B.H22", Name: "recur-end", Promise: "an entry that was ended or paused publishes nothing; a resumed one goes on",
+		ID: "B.H22", Name: "recur-end", Promise: "an ended or paused entry publishes nothing; a resumed one continues",
 		Needs: needSchedule, Faults: []string{"bus-cancels-in-words"}, Again: true,
 		Test: buslaw.On(recurEnd),
 	}, {
-		ID: "B.H23", Name: "recur-missed", Promise: "of the times that all processes have missed, as many are made up for as Missed says",
+		ID: "B.H23", Name: "recur-missed", Promise: "when all processes were down, as many missed times are made up for as Missed allows",
 		Needs: needSchedule, Faults: []string{"bus-restarts-entries"}, Again: true,
 		Test: buslaw.On(recurMissed),
 	}, {
-		ID: "B.H24", Name: "recur-survives", Promise: "an entry goes on when the process ends that has stored it: no time is left out or comes twice",
+		ID: "B.H24", Name: "recur-survives", Promise: "an entry continues when the process that stored it ends: no time is skipped or repeated",
 		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(recurSurvives),
 	}, {
-		ID: "B.H25", Name: "recur-elsewhere", Promise: "a process lists, pauses and ends the entry that another one has stored",
+		ID: "B.H25", Name: "recur-elsewhere", Promise: "a process can list, pause and end an entry that another process has stored",
 		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-cancels-in-words", "bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(recurElsewhere),
 	},

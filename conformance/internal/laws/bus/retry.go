@@ -18,7 +18,7 @@ import (
 // retryLaws are the laws about the delay before a retry, and about dead letters.
 var retryLaws = []law.Law{
 	{
-		ID: "B.T01", Name: "retry-not-early", Promise: "a failed event comes again after its delay, not before, and soon after",
+		ID: "B.T01", Name: "retry-not-early", Promise: "a failed event is redelivered after its delay, not before, and soon after",
 		Needs: []law.Need{law.NeedRest}, Faults: []string{"delay-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -37,7 +37,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.T02", Name: "backoff-shape", Promise: "the delays between attempts follow Retry: doubled each time, up to the greatest, within the jitter",
+		ID: "B.T02", Name: "backoff-shape", Promise: "the delays between attempts follow Retry: they double up to the maximum, within the jitter",
 		Needs: []law.Need{law.NeedRest}, Faults: []string{"delay-ignored"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -71,7 +71,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.T04", Name: "delay-no-blocking", Promise: "retries that wait hold no place: others are handled at once",
+		ID: "B.T04", Name: "delay-no-blocking", Promise: "waiting retries take up no capacity: other events are handled at once",
 		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"bus-waits-in-place"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -93,7 +93,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.T12", Name: "snooze", Promise: "a snoozed event comes again after the time asked for, at no attempt's cost",
+		ID: "B.T12", Name: "snooze", Promise: "a snoozed event is redelivered after the time asked for, without using an attempt",
 		Needs: []law.Need{law.NeedDelayer, law.NeedRefund}, Faults: []string{"delay-inverts-refunds"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -115,7 +115,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.Q01", Name: "dlq-after-max", Promise: "what fails MaxAttempts times is in the dead-letter topic once, as it was published, with the reason, and settled",
+		ID: "B.Q01", Name: "dlq-after-max", Promise: "an event that fails MaxAttempts times is settled and dead-lettered once, as it was published and with the reason",
 		Faults: []string{"bus-retries-for-ever"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -146,7 +146,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.Q02", Name: "dlq-permanent", Promise: "a permanent failure is put aside at once, without a retry; a dropped event is let go and counted",
+		ID: "B.Q02", Name: "dlq-permanent", Promise: "a permanent failure is dead-lettered at once, without a retry; a dropped event is discarded and counted",
 		Faults: []string{"bus-retries-late"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -173,7 +173,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.Q03", Name: "dlq-store-down", Promise: "what cannot be put aside is not settled: it is put aside when that is possible again",
+		ID: "B.Q03", Name: "dlq-store-down", Promise: "an event that cannot be dead-lettered is not settled, and is dead-lettered once that is possible again",
 		Faults: []string{"bus-retries-for-ever"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var down atomic.Bool
@@ -199,7 +199,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.Q05", Name: "killers-neighbours", Promise: "what was handed out too often without a verdict is put aside unrun; its neighbours, somewhat less often, are handled one at a time",
+		ID: "B.Q05", Name: "killers-neighbours", Promise: "an event that was delivered too often without a verdict is dead-lettered without a run; its neighbours, delivered somewhat less often, are handled one at a time",
 		Needs:  []law.Need{law.NeedRefund},
 		Faults: []string{"bus-retries-for-ever"},
 		Test: buslaw.On(func(e *buslaw.Env) {
@@ -229,7 +229,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.Q06", Name: "undecodable", Promise: "a message that cannot be read is put aside with its raw bytes and never reaches a handler; one whose body is gone is let go and told",
+		ID: "B.Q06", Name: "undecodable", Promise: "a message that cannot be read is dead-lettered with its raw bytes and never reaches a handler; one whose body is gone is discarded and reported",
 		Faults: []string{"receive-skips-gone"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &garbling{b} })
@@ -252,7 +252,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.X07", Name: "hostile-text", Promise: "IDs, keys, attributes and headers are data, whatever they contain, through retries and dead letters",
+		ID: "B.X07", Name: "hostile-text", Promise: "IDs, keys, attributes and headers are treated as data, whatever they contain, through retries and dead-lettering",
 		Faults: []string{"bus-drops-fields"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -285,7 +285,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.Q09", Name: "dlq-unblocks-key", Promise: "the next event of a key is handled once the one before is put aside",
+		ID: "B.Q09", Name: "dlq-unblocks-key", Promise: "the next event of a key is handled once the previous one is dead-lettered",
 		Needs:  []law.Need{law.NeedRest},
 		Faults: []string{"bus-waits-for-heads"},
 		Test: buslaw.On(func(e *buslaw.Env) {
@@ -301,7 +301,7 @@ var retryLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.Q10", Name: "fail-all", Promise: "with FailAll the later events of a key follow one that failed for good to the dead-letter topic, in order and unrun, until the key is released",
+		ID: "B.Q10", Name: "fail-all", Promise: "with FailAll, when an event fails for good, later events of its key are dead-lettered after it, in order and without a run, until the key is released",
 		Needs:  []law.Need{law.NeedRest},
 		Faults: []string{"bus-ignores-failure-options"},
 		Test: buslaw.On(func(e *buslaw.Env) {

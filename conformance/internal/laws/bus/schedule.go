@@ -20,83 +20,83 @@ var needSchedule = []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backe
 // scheduleLaws are about events that are published at a later time.
 var scheduleLaws = []law.Law{
 	{
-		ID: "B.H01", Name: "schedule-on-time", Promise: "a scheduled event comes once, not before it is due and soon after, with its fields and no others",
+		ID: "B.H01", Name: "schedule-on-time", Promise: "a scheduled event is delivered once, not before it is due and soon after, with exactly the fields that it was given",
 		Needs: needSchedule, Faults: []string{"bus-rounds-times", "bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(scheduleOnTime),
 	}, {
-		ID: "B.H02", Name: "schedule-order", Promise: "events of a key come in the order in which they are due, whatever the order of the calls",
+		ID: "B.H02", Name: "schedule-order", Promise: "scheduled events of a key are delivered in the order in which they are due, whatever the order of the calls",
 		Needs: needSchedule, Faults: []string{"bus-rounds-times"}, Again: true,
 		Test: buslaw.On(scheduleOrder),
 	}, {
-		ID: "B.H03", Name: "schedule-again", Promise: "a scheduled event replaces the scheduled event of its ID, and no event that was published",
+		ID: "B.H03", Name: "schedule-again", Promise: "a scheduled event replaces an earlier scheduled event with the same ID, but never a published one",
 		Needs: needSchedule, Faults: []string{"bus-adds-to-scheduled"}, Again: true,
 		Test: buslaw.On(scheduleAgain),
 	}, {
-		ID: "B.H04", Name: "schedule-now", Promise: "a time that is zero or has passed means now",
+		ID: "B.H04", Name: "schedule-now", Promise: "a zero or past time means now",
 		Needs: needSchedule, Faults: []string{"bus-rounds-times"}, Again: true,
 		Test: buslaw.On(scheduleNow),
 	}, {
-		ID: "B.H05", Name: "schedule-ttl", Promise: "TTL counts from the time at which a scheduled event is published",
+		ID: "B.H05", Name: "schedule-ttl", Promise: "the TTL of a scheduled event counts from the time at which it is published",
 		Needs: needSchedule, Faults: []string{"bus-adds-to-scheduled"}, Again: true,
 		Test: buslaw.On(scheduleTTL),
 	}, {
-		ID: "B.H06", Name: "schedule-cancel", Promise: "an event that was cancelled never comes, and CancelScheduled tells which one it was",
+		ID: "B.H06", Name: "schedule-cancel", Promise: "a cancelled event is never delivered, and CancelScheduled reports which events it cancelled",
 		Needs: needSchedule, Faults: []string{"bus-cancels-in-words"}, Again: true,
 		Test: buslaw.On(scheduleCancel),
 	}, {
-		ID: "B.H07", Name: "schedule-cancel-race", Promise: "of an event that is cancelled when it is due, either CancelScheduled returns true or the event comes",
+		ID: "B.H07", Name: "schedule-cancel-race", Promise: "if an event is cancelled just as it is due, either CancelScheduled returns true or the event is delivered",
 		Needs: needSchedule, Faults: []string{"bus-cancels-in-words"}, Again: true,
 		Test: buslaw.On(scheduleCancelRace),
 	}, {
-		ID: "B.H08", Name: "schedule-list", Promise: "Scheduled lists the events that are to come, in the order in which they are due",
+		ID: "B.H08", Name: "schedule-list", Promise: "Scheduled lists the upcoming events in the order in which they are due",
 		Needs: needSchedule, Faults: []string{"bus-cancels-in-words"}, Again: true,
 		Test: buslaw.On(scheduleList),
 	}, {
-		ID: "B.H09", Name: "schedule-survives", Promise: "a scheduled event outlives the process that published it: another one publishes it, though late, in the order of times",
+		ID: "B.H09", Name: "schedule-survives", Promise: "a scheduled event outlives the process that scheduled it: another process publishes it, if late, in the order of due times",
 		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(scheduleSurvives),
 	}, {
-		ID: "B.H10", Name: "schedule-shared", Promise: "with two processes each scheduled event comes once, also if one of them ends",
+		ID: "B.H10", Name: "schedule-shared", Promise: "with two processes, each scheduled event is delivered once, even if one of them ends",
 		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(scheduleShared),
 	}, {
-		ID: "B.H11", Name: "schedule-outage", Promise: "events that are due while the broker is down come when it is up",
+		ID: "B.H11", Name: "schedule-outage", Promise: "events that fall due while the broker is down are delivered once it is back up",
 		Needs: append([]law.Need{law.NeedDown}, needSchedule...), Faults: []string{"bus-schedules-nothing"}, Again: true,
 		Test: buslaw.On(scheduleOutage),
 	}, {
-		ID: "B.H12", Name: "schedule-many", Promise: "of hundreds of events that are due at one moment each comes once, and those of a key in the order of the calls",
+		ID: "B.H12", Name: "schedule-many", Promise: "hundreds of events that are due at the same moment are each delivered once, and those of a key in the order of the calls",
 		Needs: needSchedule, Faults: []string{"bus-loses-one-in-ten"}, Again: true,
 		Test: buslaw.On(scheduleMany),
 	}, {
-		ID: "B.H13", Name: "schedule-cut", Promise: "events that are due while connections break come, each stored once",
+		ID: "B.H13", Name: "schedule-cut", Promise: "events that fall due while connections break are delivered, and each is stored once",
 		Needs: append([]law.Need{law.NeedCut, law.NeedOnce}, needSchedule...), Faults: []string{"bus-loses-one-in-ten"}, Again: true,
 		Test: buslaw.On(scheduleCut),
 	}, {
-		ID: "B.H14", Name: "schedule-crash", Promise: "a scheduled event survives a crash of the broker",
+		ID: "B.H14", Name: "schedule-crash", Promise: "a scheduled event survives a broker crash",
 		Needs: append([]law.Need{law.NeedKill}, needSchedule...), Faults: []string{"bus-loses-one-in-ten"}, Again: true,
 		Test: buslaw.On(scheduleCrash),
 	}, {
-		ID: "B.H15", Name: "schedule-cancel-elsewhere", Promise: "a process cancels the event that another one has scheduled, and lists it",
+		ID: "B.H15", Name: "schedule-cancel-elsewhere", Promise: "a process can list and cancel an event that another process has scheduled",
 		Needs: append([]law.Need{law.NeedPeer}, needSchedule...), Faults: []string{"bus-cancels-in-words"}, Again: true,
 		Test: buslaw.On(scheduleCancelElsewhere),
 	}, {
-		ID: "B.H16", Name: "schedule-refused", Promise: "PublishAt refuses what Publish refuses, when it is called and with the name of the field, and stores nothing",
+		ID: "B.H16", Name: "schedule-refused", Promise: "PublishAt refuses whatever Publish refuses, at the time of the call, naming the field and storing nothing",
 		Needs: needSchedule, Engine: true, Faults: []string{"bus-corrects-events"}, Again: true,
 		Test: buslaw.On(scheduleRefused),
 	}, {
-		ID: "B.H17", Name: "schedule-middleware", Promise: "a scheduled event passes the PublishMiddleware once, when it is scheduled, and comes as the middleware has changed it",
+		ID: "B.H17", Name: "schedule-middleware", Promise: "a scheduled event passes through PublishMiddleware once, when it is scheduled, and is delivered as the middleware changed it",
 		Needs: needSchedule, Engine: true, Faults: []string{"bus-ignores-options"}, Again: true,
 		Test: buslaw.On(scheduleMiddleware),
 	}, {
-		ID: "B.P25", Name: "publish-all", Promise: "PublishAll gives each event of several topics its own result in their order, and one that is refused fails alone",
+		ID: "B.P25", Name: "publish-all", Promise: "PublishAll reports a separate result for each event of several topics, in their order, and a refused event fails alone",
 		Faults: []string{"bus-blurs-results"}, Again: true,
 		Test: buslaw.On(publishAll),
 	}, {
-		ID: "B.P26", Name: "max-payload", Promise: "a larger payload than Options.MaxPayload is refused, and one of that size is stored",
+		ID: "B.P26", Name: "max-payload", Promise: "a payload larger than Options.MaxPayload is refused, and one of exactly that size is stored",
 		Engine: true, Faults: []string{"bus-ignores-options"}, Again: true,
 		Test: buslaw.On(maxPayload),
 	}, {
-		ID: "B.P24", Name: "event-once", Promise: "of the events with the same Once a topic stores the first, whatever their IDs are",
+		ID: "B.P24", Name: "event-once", Promise: "of several events with the same Once, a topic stores only the first, whatever their IDs",
 		Needs: []law.Need{law.NeedOnce}, Faults: []string{"bus-drops-fields"}, Again: true,
 		Test: buslaw.On(eventOnce),
 	},

@@ -16,7 +16,7 @@ import (
 // serviceLaws are about the counts of runs, and about package service, which adds them up.
 var serviceLaws = []law.Law{
 	{
-		ID: "B.V01", Name: "counts-apart", Promise: "Counts tells panics, timeouts and snoozes apart from other failures, and counts each run once",
+		ID: "B.V01", Name: "counts-apart", Promise: "Counts distinguishes panics, timeouts and snoozes from other failures, and counts each run once",
 		Needs: []law.Need{law.NeedDelayer}, Uncounted: true,
 		Engine: true, Faults: []string{"bus-forgives-failures", "bus-retries-late", "bus-runs-twice"},
 		Test: buslaw.On(func(e *buslaw.Env) {
@@ -33,7 +33,7 @@ var serviceLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.V02", Name: "outcome-of-a-timeout", Promise: "the outcome of a service is true after a drain that timed out: the runs so far, and the events that are left",
+		ID: "B.V02", Name: "outcome-of-a-timeout", Promise: "a service's outcome is accurate after a drain that timed out: it has the runs so far and the events that are left",
 		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-never-closes"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -84,7 +84,7 @@ var serviceLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.V03", Name: "outcome-counts-once", Promise: "the outcome of a service has each failed run once, also of groups that were stopped",
+		ID: "B.V03", Name: "outcome-counts-once", Promise: "a service's outcome counts each failed run once, including those of groups that were stopped",
 		Needs: []law.Need{law.NeedDelayer}, Engine: true, Faults: []string{"bus-runs-twice", "bus-forgives-failures", "bus-retries-late"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -119,7 +119,7 @@ var serviceLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.V04", Name: "registered", Promise: "a group gets the events that are published after it was registered, although it starts later",
+		ID: "B.V04", Name: "registered", Promise: "a group gets the events published after its registration, even if it starts later",
 		Faults: []string{"bus-keeps-newcomers-waiting"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -143,17 +143,17 @@ var serviceLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.V05", Name: "second-registration", Promise: "a second registration of a name, or of a topic and its group, is refused; with AllowDuplicate the two share the events",
+		ID: "B.V05", Name: "second-registration", Promise: "registering a name twice, or a topic and group twice, is refused; with AllowDuplicate the two share the events",
 		Faults: []string{"group-per-member"},
 		Test:   buslaw.On(secondRegistration),
 	},
 	{
-		ID: "B.V06", Name: "one-group-stops", Promise: "Stop of one group waits for its runs and leaves the others alone; registered again with another handler, the group has the events since",
+		ID: "B.V06", Name: "one-group-stops", Promise: "stopping one group waits for its runs and leaves the others alone; if the group is registered again with another handler, it gets the events published since",
 		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"group-per-member"}, Uncounted: true,
 		Test: buslaw.On(oneGroupStops),
 	},
 	{
-		ID: "B.V07", Name: "registered-late", Promise: "a group that is registered while the service runs starts at once, with the events since, and is in the outcome",
+		ID: "B.V07", Name: "registered-late", Promise: "a group that is registered while the service is running starts at once, gets the events published since, and is part of the outcome",
 		Faults: []string{"bus-keeps-newcomers-waiting"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

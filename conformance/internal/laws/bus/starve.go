@@ -17,22 +17,22 @@ import (
 // starveLaws are about slow, failing and hanging events, which must not stop other events.
 var starveLaws = []law.Law{
 	{
-		ID: "B.O17", Name: "slow-key", Promise: "thousands of events of a key with a slow handler do not keep free handlers from events of other keys",
+		ID: "B.O17", Name: "slow-key", Promise: "thousands of events of a key with a slow handler do not keep idle handlers from events of other keys",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-orders-all"}, Uncounted: true,
 		Test: buslaw.On(slowKey),
 	},
 	{
-		ID: "B.O18", Name: "failing-keys", Promise: "as many failing keys as a member holds events do not keep it from events of other keys",
+		ID: "B.O18", Name: "failing-keys", Promise: "a member still handles events of other keys when as many keys are failing as it can hold events",
 		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Faults: []string{"bus-waits-in-place"}, Uncounted: true,
 		Test: buslaw.On(failingKeys),
 	},
 	{
-		ID: "B.L16", Name: "hung-handler-shares", Promise: "an idle member gets within seconds the events that a member with a hung handler has prefetched, at any number of counted receipts",
+		ID: "B.L16", Name: "hung-handler-shares", Promise: "events prefetched by a member with a hung handler reach an idle member within seconds, however many of their receipts have been counted",
 		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Faults: []string{"delay-ignored"}, Uncounted: true,
 		Test: buslaw.On(hungHandlerShares),
 	},
 	{
-		ID: "B.L17", Name: "prefetches-little", Promise: "after a second a member has at most three times as many unstarted events as handlers, or as many as they start during two reads, of 100 ms at most",
+		ID: "B.L17", Name: "prefetches-little", Promise: "after a second, a member holds at most three times as many unstarted events as it has handlers, or as many as they start during two reads of at most 100 ms",
 		Needs: []law.Need{law.NeedDelayer, law.NeedExtender}, Faults: []string{"member-reads-ahead"},
 		Test: buslaw.On(prefetchesLittle),
 	},

@@ -18,17 +18,17 @@ import (
 // and leases that expire meanwhile.
 var stayLaws = []law.Law{
 	{
-		ID: "B.T13", Name: "redelivery-floor", Promise: "an event that asks for redelivery at once, again and again, runs at least 10 ms later each time, and after many times 50 ms later",
+		ID: "B.T13", Name: "redelivery-floor", Promise: "an event that keeps asking for immediate redelivery waits at least 10 ms before each run, and 50 ms after many",
 		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"bus-retries-late"}, Uncounted: true,
 		Test: buslaw.On(redeliveryFloor),
 	},
 	{
-		ID: "B.L12", Name: "acked-elsewhere-here", Promise: "when the acknowledgement of an event is confirmed, another receipt of the event in the same member does not run",
+		ID: "B.L12", Name: "acked-elsewhere-here", Promise: "once an event's acknowledgement is confirmed, another receipt of the event in the same member does not run",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-runs-twice"}, Again: true,
 		Test: buslaw.On(ackedBeforeReceipt),
 	},
 	{
-		ID: "B.S15", Name: "settling-fails", Promise: "acknowledgements that fail for longer than a lease show in State and Ready with the reason, until they succeed",
+		ID: "B.S15", Name: "settling-fails", Promise: "if acknowledgements fail for longer than a lease, State and Ready show it with the reason until they succeed",
 		Faults: []string{"bus-never-ready"}, Again: true,
 		Test: buslaw.On(settlingFails),
 	},

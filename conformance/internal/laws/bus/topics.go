@@ -18,7 +18,7 @@ import (
 // topicLaws are about subscriptions with many topics.
 var topicLaws = []law.Law{
 	{
-		ID: "B.M01", Name: "many-topics", Promise: "the events of all topics of a subscription reach its handler, and Delivery.Topic says from which topic each came",
+		ID: "B.M01", Name: "many-topics", Promise: "the events of all topics of a subscription reach its handler, and Delivery.Topic names each event's topic",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-mixes-deliveries"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -38,7 +38,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M02", Name: "shared-limits", Promise: "Concurrency and MaxInFlight bound all topics of a subscription together",
+		ID: "B.M02", Name: "shared-limits", Promise: "Concurrency and MaxInFlight limit all topics of a subscription together",
 		Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -66,7 +66,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M03", Name: "order-in-each-topic", Promise: "events of a key are in order within each topic, and do not wait for events of the same key in another topic",
+		ID: "B.M03", Name: "order-in-each-topic", Promise: "the events of a key are in order within each topic, and do not wait for events of the same key in another topic",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-mixes-deliveries"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -101,7 +101,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M04", Name: "dead-letters-of-each-topic", Promise: "an event that fails for good goes to the dead-letter topic of its own topic, and no pattern gets it there",
+		ID: "B.M04", Name: "dead-letters-of-each-topic", Promise: "an event that fails for good goes to the dead-letter topic of its own topic, where no pattern matches it",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-joins-dead-letters"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -122,7 +122,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M05", Name: "topic-found", Promise: "a topic that appears later is found within two seconds, with the events that it has by then",
+		ID: "B.M05", Name: "topic-found", Promise: "a topic that appears later is found within two seconds, including the events that it holds by then",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-resolves-patterns"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -140,7 +140,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M06", Name: "topic-deleted", Promise: "a topic of a pattern that is deleted leaves the subscription, is not created again by it, and does not stop the others",
+		ID: "B.M06", Name: "topic-deleted", Promise: "a deleted topic leaves the subscription of a pattern, is not recreated by it, and does not stop the others",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-resolves-patterns"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -164,7 +164,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M07", Name: "topic-fails-alone", Promise: "while one topic cannot be read, the events of others are handled; State names the topic, which heals alone",
+		ID: "B.M07", Name: "topic-fails-alone", Promise: "while one topic cannot be read, the events of the others are handled; State names the topic, which recovers on its own",
 		Faults: []string{"member-fails-with-others"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			var denied atomic.Bool
@@ -186,7 +186,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M08", Name: "pattern-rules", Promise: "in a pattern * matches one part and > one or more at the end; a wildcard matches no topic that the bus keeps for another topic",
+		ID: "B.M08", Name: "pattern-rules", Promise: "in a pattern, * matches one part and > matches one or more at the end; a wildcard does not match topics that the bus keeps for another topic, such as dead letters",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"bus-resolves-patterns"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -204,7 +204,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M09", Name: "idle-topics-leave-places", Promise: "a topic without events keeps no place from others: with one place, the events of each topic are handled within two seconds",
+		ID: "B.M09", Name: "idle-topics-leave-places", Promise: "a topic without events takes up no capacity: even with MaxInFlight 1, the events of each topic are handled within two seconds",
 		Faults: []string{"member-reads-on"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

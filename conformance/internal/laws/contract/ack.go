@@ -13,29 +13,29 @@ import (
 
 var ackLaws = []law.Law{
 	{
-		ID: "D10", Name: "ack-is-forever", Promise: "an acknowledged message never comes back, and no other is acknowledged with it",
+		ID: "D10", Name: "ack-is-forever", Promise: "an acknowledged message is never redelivered, and no other message is acknowledged with it",
 		Faults: []string{"ack-ignored"}, Test: ackIsForever,
 	}, {
-		ID: "C16", Name: "ack-twice", Promise: "without ConfirmAcks acknowledging twice is not an error",
+		ID: "C16", Name: "ack-twice", Promise: "without ConfirmAcks, acknowledging twice is not an error",
 		Faults: []string{"settle-once"}, Test: ackTwice,
 	}, {
-		ID: "C17", Name: "ack-late", Promise: "without ConfirmAcks an acknowledgement after the lease has passed removes, even if another member holds the message",
+		ID: "C17", Name: "ack-late", Promise: "without ConfirmAcks, an acknowledgement after the lease has expired removes the message, even if another member holds it",
 		Faults: []string{"ack-only-held"}, Test: ackLate,
 	}, {
-		ID: "C51", Name: "many-callers", Promise: "while one caller receives, others settle through the same source",
+		ID: "C51", Name: "many-callers", Promise: "while one caller receives, others can settle through the same source",
 		Faults: []string{"ack-ignored", "ack-only-held"}, Test: manyCallers,
 	}, {
-		ID: "C54", Name: "lent-to-settle", Promise: "what Ack and Extend are given stays as it is, and may be changed once they have returned",
+		ID: "C54", Name: "lent-to-settle", Promise: "Ack and Extend leave their arguments unchanged, and the caller may modify them afterwards",
 		Faults: []string{"lent-memory-kept"}, Test: lentToSettle,
 	}, {
-		ID: "C18", Name: "ack-unconfirmed", Promise: "a member that does not ask for confirmation acknowledges for good all the same",
+		ID: "C18", Name: "ack-unconfirmed", Promise: "a member that does not ask for confirmation still acknowledges for good",
 		Faults: []string{"ack-ignored"}, Test: ackUnconfirmed,
 	}, {
-		ID: "C19", Name: "ack-after-delay", Promise: "without ConfirmAcks what was given back can still be acknowledged",
+		ID: "C19", Name: "ack-after-delay", Promise: "without ConfirmAcks, a message that was given back can still be acknowledged",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"ack-only-held"}, Test: ackAfterDelay,
 	}, {
-		ID: "C79", Name: "settle-none", Promise: "Ack, Delay and Extend of no deliveries are no errors",
+		ID: "C79", Name: "settle-none", Promise: "Ack, Delay and Extend without deliveries are not errors",
 		Faults: []string{"settle-none-refused"}, Test: settleNone,
 	}, {
 		ID: "C80", Name: "ack-done-context", Promise: "an Ack whose context is done says whether it may have had an effect",

@@ -16,35 +16,35 @@ var adminLaws = []law.Law{
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"lists-by-prefix"}, Test: lists,
 	}, {
-		ID: "C40", Name: "delete-topic", Promise: "a deleted topic is gone with its groups and messages, its members learn of it, and other topics do not notice",
+		ID: "C40", Name: "delete-topic", Promise: "deleting a topic removes its groups and messages and notifies its members, but does not affect other topics",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"lists-by-prefix"}, Test: deleteTopic,
 	}, {
-		ID: "C41", Name: "delete-group", Promise: "a deleted group is gone, its members learn of it, and other groups do not notice",
+		ID: "C41", Name: "delete-group", Promise: "deleting a group notifies its members, but does not affect other groups",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"every-group", "lists-by-prefix"}, Test: deleteGroup,
 	}, {
-		ID: "C70", Name: "old-delivery", Promise: "where acknowledgements are fenced, a delivery of a deleted group changes nothing in a new group of the same name: its lease is lost",
+		ID: "C70", Name: "old-delivery", Promise: "if acknowledgements are fenced, a delivery from a deleted group has lost its lease, and changes nothing in a new group of the same name",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedFence},
 		Faults: []string{"unfenced"}, Test: oldDelivery,
 	}, {
-		ID: "C42", Name: "reset-group", Promise: "a group that is reset begins again where it is told, and forgets what it held and delayed, and other groups do not notice",
+		ID: "C42", Name: "reset-group", Promise: "a group that is reset starts over where it was told to and forgets what it held and delayed, without affecting other groups",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer},
 		Faults: []string{"reset-ignored", "start-latest", "every-group"}, Test: resetGroup,
 	}, {
-		ID: "C61", Name: "reset-stale", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup can be neither delayed nor extended nor acknowledged after it, and the group that begins again does not notice",
+		ID: "C61", Name: "reset-stale", Promise: "if acknowledgements are fenced, a delivery from before ResetGroup can no longer be delayed, extended or acknowledged, and the restarted group is not affected",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedDelayer, law.NeedFence},
 		Faults: []string{"unfenced", "lost-leases-hidden"}, Test: resetStale,
 	}, {
-		ID: "C81", Name: "reset-received-again", Promise: "where acknowledgements are fenced, a delivery from before ResetGroup is lost, even if its member has received the message again",
+		ID: "C81", Name: "reset-received-again", Promise: "if acknowledgements are fenced, a delivery from before ResetGroup is lost, even if its member has received the message again",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedRest, law.NeedFence},
 		Faults: []string{"unfenced"}, Test: resetReceivedAgain,
 	}, {
-		ID: "C69", Name: "reset-wakes", Promise: "a member that waits in Receive while its group is reset gets the messages that are due by the reset",
+		ID: "C69", Name: "reset-wakes", Promise: "a member that waits in Receive while its group is reset gets the messages that are due after the reset",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"reset-ignored"}, Test: resetWakes,
 	}, {
-		ID: "C43", Name: "admin-unknown", Promise: "changing what does not exist is ErrGone",
+		ID: "C43", Name: "admin-unknown", Promise: "changing what does not exist returns ErrGone",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"errors-hidden"}, Test: adminUnknown,
 	},

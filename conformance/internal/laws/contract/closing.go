@@ -12,20 +12,20 @@ import (
 
 var closeLaws = []law.Law{
 	{
-		ID: "C45", Name: "ping", Promise: "Ping is nil while the backend is open and ErrClosed after",
+		ID: "C45", Name: "ping", Promise: "Ping returns nil while the backend is open and ErrClosed afterwards",
 		Needs:  []law.Need{law.NeedVerb[backend.Pinger]()},
 		Faults: []string{"closed-answers"}, Test: ping,
 	}, {
-		ID: "S04", Name: "close-idempotent", Promise: "closing again, also at the same time, is not an error",
+		ID: "S04", Name: "close-idempotent", Promise: "closing again, even concurrently, is not an error",
 		Faults: []string{"settle-once"}, Test: closeIdempotent,
 	}, {
-		ID: "C46", Name: "closed-source", Promise: "a closed source answers ErrClosed whatever it is asked, and its group goes on",
+		ID: "C46", Name: "closed-source", Promise: "every method of a closed source returns ErrClosed, and its group continues",
 		Faults: []string{"closed-works", "closed-answers", "settle-none-refused", "calls-ignore-contexts"}, Test: closedSource,
 	}, {
-		ID: "C47", Name: "closed-backend", Promise: "a closed backend and its sources answer ErrClosed",
+		ID: "C47", Name: "closed-backend", Promise: "a closed backend and its sources return ErrClosed",
 		Faults: []string{"closed-works", "closed-answers"}, Test: closedBackend,
 	}, {
-		ID: "C48", Name: "close-ends-receive", Promise: "a Receive that waits returns ErrClosed when its source or its backend is closed",
+		ID: "C48", Name: "close-ends-receive", Promise: "a waiting Receive returns ErrClosed when its source or backend is closed",
 		Faults: []string{"closed-answers"}, Test: closeEndsReceive,
 	},
 }

@@ -14,31 +14,31 @@ import (
 // crashLaws are about a broker that ends and is started again.
 var crashLaws = []law.Law{
 	{
-		ID: "P02", Name: "ack-means-stored", Promise: "what Publish has said is stored survives a crash of the broker, and what it has said is not stored is not",
+		ID: "P02", Name: "ack-means-stored", Promise: "what Publish reported as stored survives a broker crash, and what it reported as not stored is not stored",
 		Needs:  []law.Need{law.NeedKill},
 		Faults: []string{"publish-hides-failures"}, Test: ackMeansStored,
 	}, {
-		ID: "P08", Name: "once-after-crash", Promise: "Once remembers over a crash of the broker",
+		ID: "P08", Name: "once-after-crash", Promise: "Once remembers IDs across a broker crash",
 		Needs:  []law.Need{law.NeedKill, law.NeedOnce},
 		Faults: []string{"once-ignored"}, Test: onceAfterCrash,
 	}, {
-		ID: "D09", Name: "attempt-after-crash", Promise: "after a crash of the broker an attempt is never higher than the number of receipts",
+		ID: "D09", Name: "attempt-after-crash", Promise: "after a broker crash, an attempt number is never higher than the number of receipts",
 		Needs:  []law.Need{law.NeedKill},
 		Faults: []string{"receive-miscounts"}, Test: attemptAfterCrash,
 	}, {
-		ID: "D11", Name: "ack-then-crash", Promise: "what was acknowledged before a crash of the broker does not come back after it, and what was not does",
+		ID: "D11", Name: "ack-then-crash", Promise: "after a broker crash, messages that were acknowledged before it are not redelivered, and the others are",
 		Needs:  []law.Need{law.NeedKill},
 		Faults: []string{"ack-ignored"}, Test: ackThenCrash,
 	}, {
-		ID: "T05", Name: "delay-over-restart", Promise: "a delayed message comes when it is due though the broker ended in between: not before, and soon after",
+		ID: "T05", Name: "delay-over-restart", Promise: "a delayed message is redelivered when it is due even if the broker ended in between, not before and soon after",
 		Needs:  []law.Need{law.NeedRestart, law.NeedKill, law.NeedDelayer},
 		Faults: []string{"delay-ignored"}, Test: delayOverRestart,
 	}, {
-		ID: "D07", Name: "position-outlives-process", Promise: "a group goes on where it was when every process that used it has ended",
+		ID: "D07", Name: "position-outlives-process", Promise: "a group continues where it left off after every process that used it has ended",
 		Needs:  []law.Need{law.NeedPeer},
 		Faults: []string{"start-every-time"}, Test: positionOutlivesProcess,
 	}, {
-		ID: "D18", Name: "lease-over-crash", Promise: "a lease and its extension outlive a crash of the broker, and the holder from before it loses the message when another takes it",
+		ID: "D18", Name: "lease-over-crash", Promise: "a lease and its extension survive a broker crash, and the holder from before the crash loses the message when another member takes it over",
 		Needs:  []law.Need{law.NeedKill},
 		Faults: []string{"extend-ignored", "unfenced"}, Test: leaseOverCrash,
 	},

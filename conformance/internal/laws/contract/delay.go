@@ -15,27 +15,27 @@ import (
 
 var delayLaws = []law.Law{
 	{
-		ID: "T01", Name: "delay", Promise: "a delayed message is due after the delay: never earlier, and soon after",
+		ID: "T01", Name: "delay", Promise: "a delayed message is due after the delay, never earlier and soon after",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"delay-truncated", "delay-ignored"}, Test: delay,
 	}, {
-		ID: "T07", Name: "short-delay", Promise: "a delay that is no whole number of milliseconds is never shorter",
+		ID: "T07", Name: "short-delay", Promise: "a delay that is not a whole number of milliseconds is never shortened",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"delay-truncated"}, Test: shortDelay,
 	}, {
-		ID: "T03", Name: "long-delay", Promise: "a delay may be many leases long, or as long as a number can say",
+		ID: "T03", Name: "long-delay", Promise: "a delay may be many leases long, or as long as a time.Duration can express",
 		Needs:  []law.Need{law.NeedDelayer, law.NeedLongDelay},
 		Faults: []string{"delay-capped"}, Test: longDelay,
 	}, {
-		ID: "D04", Name: "delay-in-the-group", Promise: "a delay in one group is not seen by another",
+		ID: "D04", Name: "delay-in-the-group", Promise: "a delay in one group does not affect other groups",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"delay-publishes"}, Test: delayInTheGroup,
 	}, {
-		ID: "T04", Name: "delay-blocks-nobody", Promise: "others flow while messages are delayed",
+		ID: "T04", Name: "delay-blocks-nobody", Promise: "other messages flow while some are delayed",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"delay-ignored"}, Test: delayBlocksNobody,
 	}, {
-		ID: "C24", Name: "delay-order", Promise: "of all that is due the lowest positions are received first, in order, whatever their delays were, and nothing new in between",
+		ID: "C24", Name: "delay-order", Promise: "of all messages that are due, those with the lowest positions are received first, in order, whatever their delays were, with no new ones in between",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"receive-reverses"}, Test: delayOrder,
 	},
@@ -45,11 +45,11 @@ var delayLaws = []law.Law{
 // number of a delayed message.
 var delayEndLaws = []law.Law{
 	{
-		ID: "T06", Name: "delay-outlives-member", Promise: "a delayed message comes back when it is due even if the member that delayed it is gone",
+		ID: "T06", Name: "delay-outlives-member", Promise: "a delayed message is redelivered when it is due even if the member that delayed it is gone",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"close-settles"}, Test: delayOutlivesMember,
 	}, {
-		ID: "C25", Name: "delay-counts", Promise: "a delay counts as an attempt, where the backend counts",
+		ID: "C25", Name: "delay-counts", Promise: "a delay counts as an attempt if the backend counts attempts",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"delay-inverts-refunds", "receive-miscounts"}, Test: delayCounts,
 	}, {

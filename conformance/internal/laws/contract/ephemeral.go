@@ -12,27 +12,27 @@ import (
 // ephemeralLaws are about groups that live with their members.
 var ephemeralLaws = []law.Law{
 	{
-		ID: "G01", Name: "ephemeral", Promise: "an ephemeral group receives and settles like any other, and is deleted when its last member closes, with what it had not settled",
+		ID: "G01", Name: "ephemeral", Promise: "an ephemeral group receives and settles like any other, and is deleted with its unsettled messages when its last member closes",
 		Needs:  []law.Need{law.NeedEphemeral, law.NeedVerb[backend.Admin]()},
 		Faults: []string{"ephemeral-ignored"}, Test: ephemeral,
 	}, {
-		ID: "G02", Name: "ephemeral-shared", Promise: "an ephemeral group stays, with what it has not settled, while one of its members is open",
+		ID: "G02", Name: "ephemeral-shared", Promise: "an ephemeral group keeps its unsettled messages while one of its members is open",
 		Needs:  []law.Need{law.NeedEphemeral, law.NeedVerb[backend.Admin]()},
 		Faults: []string{"ephemeral-ends-with-one"}, Test: ephemeralShared,
 	}, {
-		ID: "G03", Name: "ephemeral-dead", Promise: "an ephemeral group whose process has died is deleted about ten leases later, although the other processes maintain other topics only",
+		ID: "G03", Name: "ephemeral-dead", Promise: "an ephemeral group whose process has died is deleted about ten leases later, even if the other processes maintain only other topics",
 		Needs:  []law.Need{law.NeedEphemeral, law.NeedPeer, law.NeedFreeze, law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Maintainer]()},
 		Faults: []string{"ephemeral-ignored"}, Test: ephemeralDead,
 	}, {
-		ID: "G04", Name: "ephemeral-idle", Promise: "an ephemeral group whose member receives nothing for more than ten leases stays, if Maintain is called for it as often as it asks",
+		ID: "G04", Name: "ephemeral-idle", Promise: "an ephemeral group whose member receives nothing for more than ten leases stays if Maintain is called for it as often as Maintain asks",
 		Needs:  []law.Need{law.NeedEphemeral, law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Maintainer]()},
 		Faults: []string{"ephemeral-ends-with-one"}, Test: ephemeralIdle,
 	}, {
-		ID: "G05", Name: "ephemeral-kind", Promise: "Attach refuses an ephemeral member of a lasting group, and a lasting member of an ephemeral group",
+		ID: "G05", Name: "ephemeral-kind", Promise: "Attach refuses an ephemeral member in a lasting group, and a lasting member in an ephemeral group",
 		Needs:  []law.Need{law.NeedEphemeral},
 		Faults: []string{"ephemeral-ignored"}, Test: ephemeralKind,
 	}, {
-		ID: "G06", Name: "ephemeral-releases", Promise: "what only an ephemeral group had not settled is settled for the topic when the group is gone",
+		ID: "G06", Name: "ephemeral-releases", Promise: "messages that only an ephemeral group had not settled count as settled for the topic once the group is gone",
 		Needs:  []law.Need{law.NeedEphemeral, law.NeedMaxMessages},
 		Faults: []string{"ephemeral-ignored"}, Test: ephemeralReleases,
 	},

@@ -13,42 +13,42 @@ import (
 // fenceLaws are about a member whose delivery was redelivered to another member.
 var fenceLaws = []law.Law{
 	{
-		ID: "C29", Name: "delay-fenced", Promise: "a member whose delivery another has taken cannot give it back, and the other keeps it",
+		ID: "C29", Name: "delay-fenced", Promise: "a member cannot give back a delivery that another member has taken over, and the other keeps it",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"unfenced", "lost-leases-hidden"}, Test: delayFenced,
 	}, {
-		ID: "L04", Name: "extend-fenced", Promise: "a member whose delivery another has taken cannot extend it, and the other keeps it",
+		ID: "L04", Name: "extend-fenced", Promise: "a member cannot extend a delivery that another member has taken over, and the other keeps it",
 		Needs:  []law.Need{law.NeedExtender},
 		Faults: []string{"unfenced", "lost-leases-hidden"}, Test: extendFenced,
 	}, {
-		ID: "C30", Name: "delay-settled", Promise: "what is acknowledged cannot be delayed, and does not come back",
+		ID: "C30", Name: "delay-settled", Promise: "an acknowledged message cannot be delayed, and is not redelivered",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"delay-publishes", "lost-leases-hidden"}, Test: delaySettled,
 	}, {
-		ID: "C31", Name: "extend-settled", Promise: "what is acknowledged cannot be extended, and does not come back",
+		ID: "C31", Name: "extend-settled", Promise: "an acknowledged message cannot be extended, and is not redelivered",
 		Needs:  []law.Need{law.NeedExtender},
 		Faults: []string{"lost-leases-hidden"}, Test: extendSettled,
 	}, {
-		ID: "C58", Name: "ack-fenced", Promise: "a fenced Ack is told of a lost lease and removes nothing where another has taken the message, or where it was acknowledged before; an expired delivery that nobody took it acknowledges",
+		ID: "C58", Name: "ack-fenced", Promise: "a fenced Ack reports a lost lease and removes nothing if another member has taken over the message or it was acknowledged before; it still acknowledges an expired delivery that nobody took over",
 		Needs:  []law.Need{law.NeedFence},
 		Faults: []string{"unfenced"}, Test: ackFenced,
 	}, {
-		ID: "C32", Name: "delay-item-errors", Promise: "a lost delivery does not keep the others of its batch from being delayed, and the errors say which",
+		ID: "C32", Name: "delay-item-errors", Promise: "a lost delivery does not keep the others in its batch from being delayed, and the errors say which one was lost",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"batches-fail-as-one"}, Test: delayItemErrors,
 	}, {
-		ID: "C33", Name: "extend-item-errors", Promise: "a lost delivery does not keep the others of its batch from being extended, and the errors say which",
+		ID: "C33", Name: "extend-item-errors", Promise: "a lost delivery does not keep the others in its batch from being extended, and the errors say which one was lost",
 		Needs:  []law.Need{law.NeedExtender},
 		Faults: []string{"batches-fail-as-one"}, Test: extendItemErrors,
 	}, {
-		ID: "C75", Name: "foreign-refused", Promise: "Ack, Delay and Extend refuse a delivery of another group or driver, and the group's own message comes back",
+		ID: "C75", Name: "foreign-refused", Promise: "Ack, Delay and Extend refuse a delivery from another group or driver, and the group's own message is redelivered",
 		Faults: []string{"unfenced"}, Test: foreignRefused,
 	}, {
-		ID: "C76", Name: "each-delivery-fenced", Promise: "a delivery that was given back is lost, and so is the delivery before a redelivery, even if the attempt is the same, or the member",
+		ID: "C76", Name: "each-delivery-fenced", Promise: "a delivery that was given back is lost, and so is the delivery before a redelivery, even if the attempt or the member is the same",
 		Needs:  []law.Need{law.NeedRest},
 		Faults: []string{"unfenced"}, Test: eachDeliveryFenced,
 	}, {
-		ID: "C77", Name: "ack-meets-expiry", Promise: "a fenced Ack at the end of a lease either removes the message, or is told that another has taken it",
+		ID: "C77", Name: "ack-meets-expiry", Promise: "a fenced Ack at the end of a lease either removes the message or reports that another member has taken it over",
 		Needs:  []law.Need{law.NeedFence},
 		Faults: []string{"unfenced"}, Test: ackMeetsExpiry,
 	},

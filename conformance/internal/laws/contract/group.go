@@ -15,16 +15,16 @@ import (
 // groupLaws are about groups and their members.
 var groupLaws = []law.Law{
 	{
-		ID: "D02", Name: "groups-independent", Promise: "what one group settles, holds or never reads changes nothing for another",
+		ID: "D02", Name: "groups-independent", Promise: "what one group settles, holds or never reads does not affect other groups",
 		Faults: []string{"group-shared"}, Test: groupsIndependent,
 	}, {
-		ID: "D03", Name: "competing-once", Promise: "members share a group: each message goes to one of them, once",
+		ID: "D03", Name: "competing-once", Promise: "the members of a group share its messages: each goes to one of them, once",
 		Faults: []string{"group-per-member"}, Test: competingOnce,
 	}, {
 		ID: "C13", Name: "one-holder", Promise: "no two members hold a message at the same time",
 		Faults: []string{"group-per-member"}, Test: oneHolder,
 	}, {
-		ID: "C71", Name: "attach-at-once", Promise: "members that attach to a new group at the same time are all members of one group",
+		ID: "C71", Name: "attach-at-once", Promise: "members that attach to a new group at the same time all join one group",
 		Faults: []string{"group-per-member"}, Test: attachAtOnce,
 	},
 }

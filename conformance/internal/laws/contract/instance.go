@@ -13,19 +13,19 @@ import (
 // instanceLaws are about a process that died and was started again with the same name.
 var instanceLaws = []law.Law{
 	{
-		ID: "L13", Name: "replaced-at-once", Promise: "a later incarnation of an instance gets the messages that the incarnation before it held at once, in order, before new ones, and with the attempt counted",
+		ID: "L13", Name: "replaced-at-once", Promise: "a later incarnation of an instance gets the messages that the previous one held at once, in order, before new ones, and with the attempt counted",
 		Needs:  []law.Need{law.NeedInstances},
 		Faults: []string{"instance-ignored", "receive-reverses", "receive-forgets-redelivered"}, Test: replacedAtOnce,
 	}, {
-		ID: "L14", Name: "replaced-holds-nothing", Promise: "a replaced member gets ErrReplaced and no message, cannot settle or extend what it held, and takes nothing from the later incarnation",
+		ID: "L14", Name: "replaced-holds-nothing", Promise: "a replaced member gets ErrReplaced and no messages, cannot settle or extend what it held, and takes nothing from the later incarnation",
 		Needs:  []law.Need{law.NeedInstances, law.NeedRest},
 		Faults: []string{"instance-ignored", "lost-leases-hidden"}, Test: replacedHoldsNothing,
 	}, {
-		ID: "L15", Name: "replaced-while-waiting", Promise: "a member that waits for messages learns within a second that it is replaced, and a message published then does not wait for a lease",
+		ID: "L15", Name: "replaced-while-waiting", Promise: "a waiting member learns within a second that it has been replaced, and a message published then does not wait for a lease",
 		Needs:  []law.Need{law.NeedInstances},
 		Faults: []string{"instance-ignored"}, Test: replacedWhileWaiting,
 	}, {
-		ID: "L16", Name: "others-not-replaced", Promise: "a member of another instance, of no instance, of the same incarnation or of another group is not replaced: it keeps its messages and receives",
+		ID: "L16", Name: "others-not-replaced", Promise: "a member of another instance, no instance, the same incarnation or another group is not replaced: it keeps its messages and receives",
 		Needs:  []law.Need{law.NeedInstances},
 		Faults: []string{"instance-replaces-everyone"}, Test: othersNotReplaced,
 	},

@@ -11,19 +11,19 @@ import (
 
 var leaseLaws = []law.Law{
 	{
-		ID: "C20", Name: "abandoned-comes-back", Promise: "what is not settled is due again after one lease, not before and soon after",
+		ID: "C20", Name: "abandoned-comes-back", Promise: "an unsettled message is due again after one lease, not before and soon after",
 		Faults: []string{"lease-long"}, Test: abandonedComesBack,
 	}, {
-		ID: "C21", Name: "lease-of-the-holder", Promise: "a member with a shorter lease does not take a delivery before the lease of its holder has passed",
+		ID: "C21", Name: "lease-of-the-holder", Promise: "a member with a shorter lease does not take over a delivery before its holder's lease has expired",
 		Faults: []string{"lease-of-the-group"}, Test: leaseOfTheHolder,
 	}, {
-		ID: "C22", Name: "lease-of-the-taker", Promise: "a member with a longer lease takes what was abandoned no later than one of the longest leases in the group",
+		ID: "C22", Name: "lease-of-the-taker", Promise: "a member with a longer lease takes over an abandoned message no later than the longest lease in the group",
 		Faults: []string{"lease-long"}, Test: leaseOfTheTaker,
 	}, {
-		ID: "C23", Name: "close-keeps-leases", Promise: "what a member held when it was closed goes to another when the lease has passed, not before",
+		ID: "C23", Name: "close-keeps-leases", Promise: "what a member held when it was closed goes to another member when the lease has expired, not before",
 		Faults: []string{"close-settles"}, Test: closeKeepsLeases,
 	}, {
-		ID: "C60", Name: "lease-refused", Promise: "a lease of zero or less is refused, and makes no group",
+		ID: "C60", Name: "lease-refused", Promise: "a zero or negative lease is refused, and no group is created",
 		Faults: []string{"attach-creates-first"}, Test: leaseRefused,
 	},
 }
@@ -100,7 +100,7 @@ var extendLaws = []law.Law{
 		Needs:  []law.Need{law.NeedExtender},
 		Faults: []string{"extend-ignored"}, Test: extend,
 	}, {
-		ID: "C27", Name: "extend-restarts", Promise: "an extended delivery is due one lease of its member after it was extended: not before, and soon after, and no other is extended with it",
+		ID: "C27", Name: "extend-restarts", Promise: "an extended delivery is due one lease of its member after the extension, not before and soon after, and no other delivery is extended with it",
 		Needs:  []law.Need{law.NeedExtender},
 		Faults: []string{"extend-ignored"}, Test: extendRestarts,
 	}, {

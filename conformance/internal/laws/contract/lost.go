@@ -13,7 +13,7 @@ import (
 // lostLaws are about answers of the broker, and bodies of messages, that get lost.
 var lostLaws = []law.Law{
 	{
-		ID: "P04", Name: "lost-publish-reply", Promise: "a Publish whose answer is lost says that its outcome is unknown and was not repeated: one copy at most",
+		ID: "P04", Name: "lost-publish-reply", Promise: "a Publish whose answer is lost reports an unknown outcome and is not repeated: at most one copy is stored",
 		Needs:  []law.Need{law.NeedDropReply},
 		Faults: []string{"publish-hides-failures"}, Test: lostPublishReply,
 	}, {
@@ -21,15 +21,15 @@ var lostLaws = []law.Law{
 		Needs:  []law.Need{law.NeedDropReply, law.NeedOnce},
 		Faults: []string{"once-ignored"}, Test: lostReplyWithID,
 	}, {
-		ID: "L06", Name: "lost-read-reply", Promise: "messages of a read whose answer is lost come when their lease has passed, each once",
+		ID: "L06", Name: "lost-read-reply", Promise: "if the answer to a read is lost, its messages are delivered when their leases have expired, each once",
 		Needs:  []law.Need{law.NeedDropReply},
 		Faults: []string{"ack-ignored"}, Test: lostReadReply,
 	}, {
-		ID: "C52", Name: "lost-ack-reply", Promise: "an Ack whose answer is lost is an error, and may be repeated: a fenced one is then told of a lost lease",
+		ID: "C52", Name: "lost-ack-reply", Promise: "an Ack whose answer is lost is an error and may be repeated; if acknowledgements are fenced, the repeated Ack may report a lost lease",
 		Needs:  []law.Need{law.NeedDropReply},
 		Faults: []string{"ack-ignored"}, Test: lostAckReply,
 	}, {
-		ID: "D13", Name: "deleted-while-pending", Promise: "a held or delayed message that the broker has lost comes back as a delivery with ErrGone, and the group goes on",
+		ID: "D13", Name: "deleted-while-pending", Promise: "a held or delayed message that the broker has lost is redelivered with ErrGone, and the group continues",
 		Needs:  []law.Need{law.NeedLose, law.NeedDelayer},
 		Faults: []string{"receive-skips-gone"}, Test: deletedWhilePending,
 	},

@@ -14,18 +14,18 @@ import (
 
 var maintainLaws = []law.Law{
 	{
-		ID: "C44", Name: "maintain-next", Promise: "Maintain says when it wants to be called next, not before 100 ms have passed",
+		ID: "C44", Name: "maintain-next", Promise: "Maintain returns when it should be called next, at least 100 ms later",
 		Needs:  []law.Need{law.NeedVerb[backend.Maintainer]()},
 		Faults: []string{"maintain-trims-unread"}, Test: maintainNext,
 	}, {
-		ID: "M01", Name: "safe-trim", Promise: "nothing is removed that a group has not settled, whatever the order of calls",
+		ID: "M01", Name: "safe-trim", Promise: "no message is removed that a group has not settled, whatever the order of calls",
 		Faults: []string{"maintain-trims-unread", "close-settles", "publish-loses"}, Test: safeTrim,
 	}, {
-		ID: "M04", Name: "trim-without-members", Promise: "Maintain removes nothing that a group has not settled, even if the group has no member",
+		ID: "M04", Name: "trim-without-members", Promise: "Maintain removes no message that a group has not settled, even if the group has no members",
 		Needs:  []law.Need{law.NeedVerb[backend.Maintainer]()},
 		Faults: []string{"maintain-trims-unread"}, Test: trimWithoutMembers,
 	}, {
-		ID: "M05", Name: "trim-after-reset", Promise: "Maintain removes nothing that a group has not settled since it was reset",
+		ID: "M05", Name: "trim-after-reset", Promise: "Maintain removes no message that a group has not settled since it was reset",
 		Needs:  []law.Need{law.NeedVerb[backend.Maintainer](), law.NeedVerb[backend.Admin]()},
 		Faults: []string{"maintain-trims-unread"}, Test: trimAfterReset,
 	},

@@ -19,18 +19,18 @@ var onceLaws = []law.Law{
 		Needs:  []law.Need{law.NeedOnce},
 		Faults: []string{"once-ignored"}, Test: once,
 	}, {
-		ID: "P07", Name: "once-scope", Promise: "Once is about one topic",
+		ID: "P07", Name: "once-scope", Promise: "Once applies to one topic only",
 		Needs:  []law.Need{law.NeedOnce},
 		Faults: []string{"once-for-ever"}, Test: onceScope,
 	}, {
-		ID: "C04", Name: "once-if-asked", Promise: "without Once an ID may be stored twice, and leaves no mark for Once",
+		ID: "C04", Name: "once-if-asked", Promise: "without Once, an ID may be stored twice, and does not affect later Once publishes",
 		Faults: []string{"once-by-id"}, Test: onceIfAsked,
 	}, {
-		ID: "C85", Name: "once-key", Promise: "Once remembers OnceKey in place of ID, and neither stands for the other message",
+		ID: "C85", Name: "once-key", Promise: "Once remembers OnceKey instead of ID: messages with the same OnceKey are duplicates whatever their IDs, and messages with the same ID are not if their OnceKeys differ",
 		Needs:  []law.Need{law.NeedOnce},
 		Faults: []string{"once-by-id"}, Test: onceKey,
 	}, {
-		ID: "C05", Name: "once-race", Promise: "of many Once publishes of an ID at the same time one is stored",
+		ID: "C05", Name: "once-race", Promise: "of many concurrent Once publishes of an ID, one is stored",
 		Needs:  []law.Need{law.NeedOnce},
 		Faults: []string{"once-in-two-steps"}, Test: onceRace,
 	}, {
@@ -38,15 +38,15 @@ var onceLaws = []law.Law{
 		Needs:  []law.Need{law.NeedShortWindow},
 		Faults: []string{"once-for-ever", "once-ignored"}, Test: onceExpiry,
 	}, {
-		ID: "P22", Name: "once-new-topic", Promise: "a topic that is deleted and made again remembers no ID of the old topic",
+		ID: "P22", Name: "once-new-topic", Promise: "a topic that is deleted and recreated remembers no IDs from the old topic",
 		Needs:  []law.Need{law.NeedOnce, law.NeedVerb[backend.Admin]()},
 		Faults: []string{"once-for-ever"}, Test: onceNewTopic,
 	}, {
-		ID: "P23", Name: "once-outlives-message", Promise: "Once remembers the ID of a message that is settled, trimmed or removed",
+		ID: "P23", Name: "once-outlives-message", Promise: "Once remembers the ID of a message that has been settled, trimmed or removed",
 		Needs:  []law.Need{law.NeedOnce},
 		Faults: []string{"once-ignored"}, Test: onceOutlivesMessage,
 	}, {
-		ID: "P09", Name: "failed-publish-no-mark", Promise: "a Once publish that was refused leaves the ID free",
+		ID: "P09", Name: "failed-publish-no-mark", Promise: "a Once publish that was refused leaves the ID unused",
 		Needs:  []law.Need{law.NeedOnce},
 		Faults: []string{"once-in-two-steps", "once-for-ever"}, Test: failedPublishNoMark,
 	},

@@ -14,27 +14,27 @@ import (
 // outageLaws are about a driver whose broker cannot be reached or does not answer.
 var outageLaws = []law.Law{
 	{
-		ID: "P15", Name: "publish-while-down", Promise: "a Publish while the broker is down fails in time, and what it says is not stored can be published again",
+		ID: "P15", Name: "publish-while-down", Promise: "a Publish while the broker is down fails in time, and what it reports as not stored can be published again",
 		Needs:  []law.Need{law.NeedDown},
 		Faults: []string{"publish-hides-failures"}, Test: publishWhileDown,
 	}, {
-		ID: "S09", Name: "attach-while-down", Promise: "Attach fails while the broker is down, within its context, and works on the same backend when it is up",
+		ID: "S09", Name: "attach-while-down", Promise: "Attach fails within its context while the broker is down, and works on the same backend once it is up",
 		Needs:  []law.Need{law.NeedDown},
 		Faults: []string{"attach-later"}, Test: attachWhileDown,
 	}, {
-		ID: "C53", Name: "well-again", Promise: "Receive returns an error soon after the broker went down, and the next one that it answers returns, if with none",
+		ID: "C53", Name: "well-again", Promise: "Receive returns an error soon after the broker goes down, and the next Receive that the broker answers returns, even if with no messages",
 		Needs:  []law.Need{law.NeedDown},
 		Faults: []string{"receive-deaf"}, Test: wellAgain,
 	}, {
-		ID: "P14", Name: "publish-held-up", Promise: "a Publish that is held up returns within 100 ms after its context is done, with an unknown outcome; one copy at most is stored",
+		ID: "P14", Name: "publish-held-up", Promise: "a Publish that is held up returns within 100 ms after its context is done, with an unknown outcome; at most one copy is stored",
 		Needs:  []law.Need{law.NeedFreeze},
 		Faults: []string{"calls-ignore-contexts"}, Test: publishHeldUp,
 	}, {
-		ID: "F04", Name: "half-open", Promise: "a broker whose answers get lost is found out in time, and everything goes on when it answers",
+		ID: "F04", Name: "half-open", Promise: "a broker whose answers get lost is detected in time, and everything continues once answers arrive again",
 		Needs:  []law.Need{law.NeedSwallow},
 		Faults: []string{"calls-ignore-contexts"}, Test: halfOpen,
 	}, {
-		ID: "S10", Name: "not-starved", Promise: "publishing and acknowledging stay quick while many members wait for messages",
+		ID: "S10", Name: "not-starved", Promise: "publishing and acknowledging stay fast while many members wait for messages",
 		Faults: []string{"receive-in-turn"}, Test: notStarved,
 	},
 }

@@ -13,31 +13,31 @@ import (
 // pauseLaws are about groups that an operator has paused.
 var pauseLaws = []law.Law{
 	{
-		ID: "G10", Name: "pause", Promise: "no member of a paused group receives, wherever it is and whenever it attached; Receive says who paused the group, why and until when; after Resume they get what is due",
+		ID: "G10", Name: "pause", Promise: "no member of a paused group receives messages, in whatever process and whenever it attached; Receive says who paused the group, why and until when; after Resume the members get what is due",
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
 		Faults: []string{"pause-ignored"}, Test: pauses,
 	}, {
-		ID: "G11", Name: "pause-until", Promise: "a pause ends at its time by itself",
+		ID: "G11", Name: "pause-until", Promise: "a pause ends by itself at its time",
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
 		Faults: []string{"pause-ignored"}, Test: pauseUntil,
 	}, {
-		ID: "G12", Name: "pause-settle", Promise: "a member of a paused group can settle and extend what it holds; what it does not settle comes again after the pause",
+		ID: "G12", Name: "pause-settle", Promise: "a member of a paused group can settle and extend what it holds; what it does not settle is redelivered after the pause",
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser](), law.NeedDelayer, law.NeedExtender},
 		Faults: []string{"pause-ignored"}, Test: pauseSettle,
 	}, {
-		ID: "G13", Name: "pause-others", Promise: "other groups of the topic do not notice a pause",
+		ID: "G13", Name: "pause-others", Promise: "a pause does not affect other groups of the topic",
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
 		Faults: []string{"every-group"}, Test: pauseOthers,
 	}, {
-		ID: "G14", Name: "pause-reset", Promise: "a group that is reset stays paused, and a group that is deleted and created again is not paused",
+		ID: "G14", Name: "pause-reset", Promise: "a group that is reset stays paused, and a group that is deleted and recreated is not paused",
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser](), law.NeedVerb[backend.Admin]()},
 		Faults: []string{"reset-ignored"}, Test: pauseReset,
 	}, {
-		ID: "G15", Name: "pause-unknown", Promise: "to pause, resume or ask for what does not exist is ErrGone",
+		ID: "G15", Name: "pause-unknown", Promise: "pausing, resuming or querying a group that does not exist returns ErrGone",
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
 		Faults: []string{"errors-hidden"}, Test: pauseUnknown,
 	}, {
-		ID: "G16", Name: "pause-refused", Promise: "a pause whose texts are too long is refused, and changes nothing; a pause until a time that has passed ends the pause",
+		ID: "G16", Name: "pause-refused", Promise: "a pause whose texts are too long is refused and changes nothing; a pause until a past time ends the pause",
 		Needs:  []law.Need{law.NeedVerb[backend.Pauser]()},
 		Faults: []string{"settings-corrected"}, Test: pauseRefused,
 	},

@@ -12,7 +12,7 @@ import (
 // peerLaws are about members in other processes. Some members die or are frozen.
 var peerLaws = []law.Law{
 	{
-		ID: "L03", Name: "frozen-member", Promise: "what a member holds that is held up goes to another when its lease has passed, and what it says too late changes nothing, but for an acknowledgement",
+		ID: "L03", Name: "frozen-member", Promise: "what a frozen member holds goes to another when its lease has expired, and its late calls change nothing, except for an acknowledgement",
 		Needs:  []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedDelayer},
 		Faults: []string{"unfenced", "lease-long"}, Test: frozenMember,
 	}, {
@@ -20,15 +20,15 @@ var peerLaws = []law.Law{
 		Needs:  []law.Need{law.NeedPeer, law.NeedFreeze, law.NeedExtender},
 		Faults: []string{"unfenced"}, Test: noSteal,
 	}, {
-		ID: "L05", Name: "dead-member", Promise: "what a member held that died goes to others when its lease has passed: not before, and soon after",
+		ID: "L05", Name: "dead-member", Promise: "what a dead member held goes to others when its lease has expired, not before and soon after",
 		Needs:  []law.Need{law.NeedPeer, law.NeedDown},
 		Faults: []string{"lease-long"}, Test: deadMember,
 	}, {
-		ID: "L12", Name: "leases-of-peers", Promise: "members in different processes may have different leases: that of the holder counts",
+		ID: "L12", Name: "leases-of-peers", Promise: "members in different processes may have different leases; the holder's lease counts",
 		Needs:  []law.Need{law.NeedPeer},
 		Faults: []string{"lease-of-the-group"}, Test: leasesOfPeers,
 	}, {
-		ID: "T06", Name: "delayer-dies", Promise: "a delayed message comes back when it is due even if the process that delayed it has died",
+		ID: "T06", Name: "delayer-dies", Promise: "a delayed message is redelivered when it is due even if the process that delayed it has died",
 		Needs:  []law.Need{law.NeedPeer, law.NeedDown, law.NeedDelayer},
 		Faults: []string{"delay-ignored", "delay-truncated"}, Test: delayerDies,
 	}, {
@@ -36,7 +36,7 @@ var peerLaws = []law.Law{
 		Needs:  []law.Need{law.NeedPeer, law.NeedDown, law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Maintainer]()},
 		Faults: []string{"publish-loses", "closed-works"}, Test: identityChurn,
 	}, {
-		ID: "D19", Name: "peer-wakes", Promise: "a member that waits learns soon that another process has published, given back, or reset or deleted its group",
+		ID: "D19", Name: "peer-wakes", Promise: "a waiting member soon learns that another process has published, given a message back, or reset or deleted its group",
 		Needs:  []law.Need{law.NeedPeer},
 		Faults: []string{"delay-ignored", "reset-ignored"}, Test: peerWakes,
 	},

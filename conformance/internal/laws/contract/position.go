@@ -11,13 +11,13 @@ import (
 
 var positionLaws = []law.Law{
 	{
-		ID: "C06", Name: "position-increases", Promise: "a message stored later in a topic has a greater position, as a string",
+		ID: "C06", Name: "position-increases", Promise: "a message stored later in a topic has a greater position when compared as a string",
 		Faults: []string{"position-unknown"}, Test: positionIncreases,
 	}, {
-		ID: "C07", Name: "position-stays", Promise: "a message has the position that Publish said, on every receipt in every group",
+		ID: "C07", Name: "position-stays", Promise: "a message has the position that Publish reported on every receipt in every group",
 		Faults: []string{"position-unknown"}, Test: positionStays,
 	}, {
-		ID: "C82", Name: "position-made-anew", Promise: "in a topic that was deleted and created again, a position of the deleted topic is lower than all, or refused",
+		ID: "C82", Name: "position-made-anew", Promise: "in a topic that was deleted and recreated, a position from the deleted topic is lower than all others, or refused",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"position-restarts"}, Test: positionMadeAnew,
 	},

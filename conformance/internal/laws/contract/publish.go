@@ -18,22 +18,22 @@ import (
 
 var publishLaws = []law.Law{
 	{
-		ID: "P01", Name: "publish-deliver", Promise: "every message of every publisher reaches every group, once",
+		ID: "P01", Name: "publish-deliver", Promise: "every publisher's messages all reach every group, once",
 		Faults: []string{"publish-loses"}, Test: publishDeliver,
 	}, {
-		ID: "P21", Name: "receive-while-published", Promise: "a member that receives while others publish gets every message, in the order of positions",
+		ID: "P21", Name: "receive-while-published", Promise: "a member that receives while others publish gets every message, in order of position",
 		Faults: []string{"publish-loses"}, Test: receiveWhilePublished,
 	}, {
 		ID: "D01", Name: "waves", Promise: "a topic that fills and empties many times loses nothing and repeats nothing",
 		Faults: []string{"publish-loses", "ack-ignored"}, Test: waves,
 	}, {
-		ID: "P12", Name: "publisher-order", Promise: "messages of one publisher are received in the order of publishing",
+		ID: "P12", Name: "publisher-order", Promise: "messages from one publisher are received in publishing order",
 		Faults: []string{"receive-reverses"}, Test: publisherOrder,
 	}, {
-		ID: "C01", Name: "batch-of-topics", Promise: "of a batch over several topics, each topic gets its own, in order",
+		ID: "C01", Name: "batch-of-topics", Promise: "if a batch spans several topics, each topic gets its own messages, in order",
 		Faults: []string{"publish-one-topic"}, Test: batchOfTopics,
 	}, {
-		ID: "P16", Name: "names", Promise: "topics and groups whose names differ in anything are apart",
+		ID: "P16", Name: "names", Promise: "topics and groups whose names differ in any way are separate",
 		Faults: []string{"names-fold"}, Test: names,
 	},
 }
@@ -199,18 +199,18 @@ func pair(e *law.Env, configs ...backend.Config) {
 // refuseLaws are about messages that Publish refuses.
 var refuseLaws = []law.Law{
 	{
-		ID: "P11", Name: "too-large", Promise: "a message whose Size is over the limit is refused as too large, one at the limit is not",
+		ID: "P11", Name: "too-large", Promise: "a message whose Size exceeds the limit is refused as too large; one at the limit is not",
 		Needs:  []law.Need{law.NeedPayloadLimit},
 		Faults: []string{"publish-hides-failures", "publish-cleans"}, Test: tooLarge,
 	}, {
-		ID: "P13", Name: "batch-partial", Promise: "one message that is refused does not keep the others of its batch from being stored, and the errors say which",
+		ID: "P13", Name: "batch-partial", Promise: "a refused message does not keep the others in its batch from being stored, and the errors say which was refused",
 		Needs:  []law.Need{law.NeedPayloadLimit},
 		Faults: []string{"batches-fail-as-one", "publish-hides-failures"}, Test: batchPartial,
 	}, {
 		ID: "P14", Name: "publish-done-context", Promise: "a Publish whose context is done stores nothing and says so",
 		Faults: []string{"calls-ignore-contexts"}, Test: publishDoneContext,
 	}, {
-		ID: "P10", Name: "full-store", Promise: "a full store refuses with ErrFull, keeps what it has, and takes more when there is room",
+		ID: "P10", Name: "full-store", Promise: "a full store refuses messages with ErrFull, keeps what it has, and accepts more when there is room",
 		Needs:  []law.Need{law.NeedBound},
 		Faults: []string{"publish-hides-failures", "batches-fail-as-one", "remove-ignored"}, Test: fullStore,
 	},
@@ -380,25 +380,25 @@ func fullBatch(e *law.Env, src backend.Source, n int) {
 // contentLaws are about the content of messages.
 var contentLaws = []law.Law{
 	{
-		ID: "P18", Name: "payload-round-trip", Promise: "payloads arrive as published, byte by byte",
+		ID: "P18", Name: "payload-round-trip", Promise: "payloads arrive as published, byte for byte",
 		Faults: []string{"publish-cleans"}, Test: payloadRoundTrip,
 	}, {
-		ID: "P24", Name: "large-batch", Promise: "without Limits.Batch, a batch of 1,500 items is published, extended, given back and acknowledged by one call each",
+		ID: "P24", Name: "large-batch", Promise: "without Limits.Batch, a batch of 1,500 items can be published, extended, given back and acknowledged in one call each",
 		Faults: []string{"batches-of-1000"}, Test: largeBatch,
 	}, {
 		ID: "P17", Name: "header-round-trip", Promise: "header names and values arrive exactly as published",
 		Faults: []string{"publish-cleans"}, Test: headerRoundTrip,
 	}, {
-		ID: "X07", Name: "hostile-text", Promise: "IDs, keys and header values are data, whatever they contain",
+		ID: "X07", Name: "hostile-text", Promise: "IDs, keys and header values are treated as data, whatever they contain",
 		Faults: []string{"publish-cleans"}, Test: hostileText,
 	}, {
 		ID: "D12", Name: "stable-identity", Promise: "a message is the same on every receipt",
 		Faults: []string{"receive-shares-memory"}, Test: stableIdentity,
 	}, {
-		ID: "C02", Name: "lent-until-return", Promise: "what Publish was given may be changed once it has returned",
+		ID: "C02", Name: "lent-until-return", Promise: "the caller may modify what it passed to Publish once Publish has returned",
 		Faults: []string{"lent-memory-kept"}, Test: lentUntilReturn,
 	}, {
-		ID: "C03", Name: "receivers-own", Promise: "what Receive gives may be changed; no other receipt notices",
+		ID: "C03", Name: "receivers-own", Promise: "the receiver may modify what Receive returns without affecting any other receipt",
 		Faults: []string{"receive-shares-memory"}, Test: receiversOwn,
 	},
 }

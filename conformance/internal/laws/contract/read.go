@@ -13,23 +13,23 @@ import (
 
 var readLaws = []law.Law{
 	{
-		ID: "C34", Name: "read", Promise: "Read returns what a topic keeps after a position, oldest first, and no group notices",
+		ID: "C34", Name: "read", Promise: "Read returns what a topic keeps after a position, oldest first, without affecting any group",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
 		Faults: []string{"read-from-included"}, Test: read,
 	}, {
-		ID: "C35", Name: "read-waits-not", Promise: "Read returns none at the end, at once",
+		ID: "C35", Name: "read-waits-not", Promise: "at the end of a topic, Read returns nothing, without waiting",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
 		Faults: []string{"read-from-included"}, Test: readWaitsNot,
 	}, {
-		ID: "C87", Name: "read-while-publishing", Promise: "a reader that reads page after page, while others publish, gets each message once and in order",
+		ID: "C87", Name: "read-while-publishing", Promise: "reading page by page while others publish returns each message once and in order",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
 		Faults: []string{"publish-loses", "read-from-included"}, Test: readWhilePublishing,
 	}, {
-		ID: "C88", Name: "read-many", Promise: "Read returns as many messages as it is asked for, if they are there, also over many that were removed",
+		ID: "C88", Name: "read-many", Promise: "Read returns as many messages as asked for, if they exist, even across many that were removed",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
 		Faults: []string{"remove-ignored", "publish-loses"}, Test: readMany,
 	}, {
-		ID: "C36", Name: "read-unknown-topic", Promise: "Read of a topic that does not exist is ErrGone",
+		ID: "C36", Name: "read-unknown-topic", Promise: "Read returns ErrGone if the topic does not exist",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader]()},
 		Faults: []string{"errors-hidden"}, Test: readUnknownTopic,
 	},
@@ -170,15 +170,15 @@ func readMany(e *law.Env) {
 
 var removeLaws = []law.Law{
 	{
-		ID: "C65", Name: "remove", Promise: "Remove takes exactly the named messages out of a topic, and a second time changes nothing",
+		ID: "C65", Name: "remove", Promise: "Remove takes exactly the named messages out of a topic, and changes nothing the second time",
 		Needs:  []law.Need{law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Reader]()},
 		Faults: []string{"remove-ignored", "settle-once", "read-from-included"}, Test: remove,
 	}, {
-		ID: "C66", Name: "remove-in-groups", Promise: "no group is delivered a removed message, except with ErrGone, whether it was unread, held or delayed; what is held may be settled",
+		ID: "C66", Name: "remove-in-groups", Promise: "a removed message, whether unread, held or delayed, is delivered to no group except with ErrGone; a held one may still be settled",
 		Needs:  []law.Need{law.NeedVerb[backend.Remover](), law.NeedDelayer},
 		Faults: []string{"remove-ignored"}, Test: removeInGroups,
 	}, {
-		ID: "C67", Name: "remove-unknown-topic", Promise: "Remove from a topic that does not exist is ErrGone",
+		ID: "C67", Name: "remove-unknown-topic", Promise: "Remove returns ErrGone if the topic does not exist",
 		Needs:  []law.Need{law.NeedVerb[backend.Remover]()},
 		Faults: []string{"errors-hidden"}, Test: removeUnknownTopic,
 	},

@@ -14,28 +14,28 @@ import (
 
 var receiveLaws = []law.Law{
 	{
-		ID: "C08", Name: "at-most-max", Promise: "Receive returns at most max",
+		ID: "C08", Name: "at-most-max", Promise: "Receive returns at most max deliveries",
 		Faults: []string{"receive-exceeds"}, Test: atMostMax,
 	}, {
-		ID: "C64", Name: "max-of-none", Promise: "Receive of none, or of fewer, returns at once and takes nothing",
+		ID: "C64", Name: "max-of-none", Promise: "Receive with a max of zero or less returns at once and takes nothing",
 		Faults: []string{"receive-exceeds"}, Test: maxOfNone,
 	}, {
-		ID: "C09", Name: "come-backs-first", Promise: "what comes back is handed out before what is new",
+		ID: "C09", Name: "come-backs-first", Promise: "redelivered messages are handed out before new ones",
 		Faults: []string{"receive-reverses"}, Test: comeBacksFirst,
 	}, {
-		ID: "C10", Name: "equal-due-by-position", Promise: "of those that are due together when Receive begins the lower position goes first",
+		ID: "C10", Name: "equal-due-by-position", Promise: "of the messages that are due together when Receive begins, the one with the lower position is delivered first",
 		Faults: []string{"receive-reverses"}, Test: equalDueByPosition,
 	}, {
-		ID: "D08", Name: "attempt-sequence", Promise: "the attempt is 1, 2, 3, … in each group, where the backend counts",
+		ID: "D08", Name: "attempt-sequence", Promise: "attempts are numbered 1, 2, 3, … in each group, if the backend counts attempts",
 		Faults: []string{"receive-miscounts"}, Test: attemptSequence,
 	}, {
-		ID: "C68", Name: "redelivered", Promise: "a delivery says whether the message was delivered in the group before: by an expired lease, or given back, with Refund too",
+		ID: "C68", Name: "redelivered", Promise: "a delivery says whether the message was delivered to the group before, because its lease expired or it was given back, even with Refund",
 		Faults: []string{"receive-forgets-redelivered"}, Test: redelivered,
 	}, {
-		ID: "C11", Name: "cancel-loses-nothing", Promise: "no delivery is lost to a Receive that is cancelled",
+		ID: "C11", Name: "cancel-loses-nothing", Promise: "cancelling a Receive loses no delivery",
 		Faults: []string{"receive-drops-on-cancel"}, Test: cancelLosesNothing,
 	}, {
-		ID: "C78", Name: "lost-leases-free", Promise: "a member whose deliveries others have taken and acknowledged receives as many again",
+		ID: "C78", Name: "lost-leases-free", Promise: "a member whose deliveries others have taken over and acknowledged can receive as many again",
 		Faults: []string{"receive-counts-lost-as-held"}, Test: lostLeasesFree,
 	},
 }
@@ -193,10 +193,10 @@ func cancelLosesNothing(e *law.Env) {
 
 var byteLaws = []law.Law{
 	{
-		ID: "C83", Name: "at-most-max-bytes", Promise: "Receive returns at most maxBytes, or one larger message alone; the rest comes first in the next, in order, and has spent no attempt",
+		ID: "C83", Name: "at-most-max-bytes", Promise: "Receive returns at most maxBytes, or a single larger message; the rest comes first in the next Receive, in order, and has used no attempt",
 		Faults: []string{"receive-exceeds"}, Test: atMostMaxBytes,
 	}, {
-		ID: "C84", Name: "redelivered-max-bytes", Promise: "Receive keeps to maxBytes with redelivered messages too, in order, and the rest has spent no attempt",
+		ID: "C84", Name: "redelivered-max-bytes", Promise: "Receive respects maxBytes for redelivered messages too, in order, and the rest has used no attempt",
 		Faults: []string{"receive-exceeds"}, Test: redeliveredMaxBytes,
 	},
 }

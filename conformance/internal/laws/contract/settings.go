@@ -13,11 +13,11 @@ import (
 // keepLaws are about the settings of a topic.
 var keepLaws = []law.Law{
 	{
-		ID: "C89", Name: "keep", Promise: "with Keep, a message that every group has settled stays: a new group, a group that is reset, a group that starts after a position and a reader get it, in order",
+		ID: "C89", Name: "keep", Promise: "with Keep, a message that every group has settled stays: new groups, reset groups, groups that start after a position, and readers get it, in order",
 		Needs:  []law.Need{law.NeedKeep, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Admin]()},
 		Faults: []string{"settings-ignored", "start-latest"}, Test: keep,
 	}, {
-		ID: "C90", Name: "settings-shared", Promise: "the settings of a topic are the first that were declared, for every process; Declare tells them and changes them only with Replace; they end with the topic",
+		ID: "C90", Name: "settings-shared", Promise: "the settings of a topic are those declared first, for every process; Declare returns them, changes them only with Replace, and they end with the topic",
 		Needs:  []law.Need{law.NeedKeep, law.NeedVerb[backend.Admin]()},
 		Faults: []string{"settings-ignored"}, Test: settingsShared,
 	}, {
@@ -25,15 +25,15 @@ var keepLaws = []law.Law{
 		Needs:  []law.Need{law.NeedKeep, law.NeedVerb[backend.Maintainer]()},
 		Faults: []string{"maintain-trims-unread"}, Test: keepUnsettled,
 	}, {
-		ID: "C92", Name: "max-messages", Promise: "Publish to a topic with MaxMessages removes settled messages, the oldest first, then refuses with ErrFull; it never removes a message that a group has not settled",
+		ID: "C92", Name: "max-messages", Promise: "Publish to a topic with MaxMessages first removes settled messages, oldest first, then refuses with ErrFull; it never removes a message that a group has not settled",
 		Needs:  []law.Need{law.NeedMaxMessages, law.NeedVerb[backend.Reader]()},
 		Faults: []string{"settings-ignored"}, Test: maxMessages,
 	}, {
-		ID: "C93", Name: "max-bytes", Promise: "Publish to a topic with MaxBytes removes settled messages, the oldest first, then refuses with ErrFull; it never removes a message that a group has not settled",
+		ID: "C93", Name: "max-bytes", Promise: "Publish to a topic with MaxBytes first removes settled messages, oldest first, then refuses with ErrFull; it never removes a message that a group has not settled",
 		Needs:  []law.Need{law.NeedMaxBytes, law.NeedVerb[backend.Reader]()},
 		Faults: []string{"settings-ignored"}, Test: maxBytes,
 	}, {
-		ID: "C94", Name: "settings-refused", Promise: "Declare refuses a negative setting with ErrRefused, and a setting that the backend does not support with ErrUnsupported, and changes nothing",
+		ID: "C94", Name: "settings-refused", Promise: "Declare refuses a negative setting with ErrRefused and a setting that the backend does not support with ErrUnsupported, and changes nothing",
 		Needs:  []law.Need{law.NeedVerb[backend.Declarer](), law.NeedVerb[backend.Admin]()},
 		Faults: []string{"settings-corrected"}, Test: settingsRefused,
 	},
@@ -201,7 +201,7 @@ func settingsRefused(e *law.Env) {
 }
 
 var declareLaws = []law.Law{{
-	ID: "C63", Name: "declare", Promise: "a topic can be declared before its first message, and again at any time, which changes nothing",
+	ID: "C63", Name: "declare", Promise: "a topic can be declared before its first message, and declaring it again at any time changes nothing",
 	Needs:  []law.Need{law.NeedVerb[backend.Declarer]()},
 	Faults: []string{"settle-once", "closed-answers"}, Test: declare,
 }}

@@ -14,39 +14,39 @@ import (
 // settlerLaws are about [backend.Settler], by which an operator takes a message away from a group.
 var settlerLaws = []law.Law{
 	{
-		ID: "C99", Name: "settle-held", Promise: "a message that an operator settles does not come back, also if a member of another process holds it; the other messages do",
+		ID: "C99", Name: "settle-held", Promise: "a message that an operator settles is not redelivered, even if a member of another process holds it; other messages are",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
 		Faults: []string{"settle-ignored"}, Test: settleHeld,
 	}, {
-		ID: "C100", Name: "settle-delayed", Promise: "a delayed message that an operator settles does not come back; other delayed messages do",
+		ID: "C100", Name: "settle-delayed", Promise: "a delayed message that an operator settles is not redelivered; other delayed messages are",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer},
 		Faults: []string{"settle-ignored"}, Test: settleDelayed,
 	}, {
-		ID: "C101", Name: "settle-others", Promise: "other groups do not notice that an operator settles a message",
+		ID: "C101", Name: "settle-others", Promise: "settling a message as an operator does not affect other groups",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
 		Faults: []string{"every-group"}, Test: settleOthers,
 	}, {
-		ID: "C102", Name: "settle-holder", Promise: "where acknowledgements are fenced, the holder of a message that an operator has settled is told by Ack, Delay and Extend that its lease is lost",
+		ID: "C102", Name: "settle-holder", Promise: "if acknowledgements are fenced and an operator has settled a message, Ack, Delay and Extend tell its holder that the lease is lost",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer, law.NeedExtender, law.NeedFence},
 		Faults: []string{"lost-leases-hidden", "settle-ignored"}, Test: settleHolder,
 	}, {
-		ID: "C103", Name: "settle-holder-unfenced", Promise: "where acknowledgements are not fenced, no call of its holder brings back a message that an operator has settled, and a holder that receives is soon told that its lease is lost",
+		ID: "C103", Name: "settle-holder-unfenced", Promise: "if acknowledgements are not fenced and an operator has settled a message, no call by its holder brings it back, and a holder that receives soon learns that its lease is lost",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer, law.NeedExtender},
 		Faults: []string{"settle-ignored", "lost-leases-hidden"}, Test: settleHolderUnfenced,
 	}, {
-		ID: "C104", Name: "settle-settled", Promise: "to settle a message that its group has settled changes nothing",
+		ID: "C104", Name: "settle-settled", Promise: "settling a message that its group has already settled changes nothing",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
 		Faults: []string{"settle-once"}, Test: settleSettled,
 	}, {
-		ID: "C105", Name: "settle-refused", Promise: "an operator cannot settle a message that its group has never received, and what is no position is refused",
+		ID: "C105", Name: "settle-refused", Promise: "an operator cannot settle a message that its group has never received, and an invalid position is refused",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
 		Faults: []string{"settle-ahead"}, Test: settleRefused,
 	}, {
-		ID: "C106", Name: "settle-unknown", Promise: "to settle a message of a topic or group that does not exist is ErrGone",
+		ID: "C106", Name: "settle-unknown", Promise: "settling a message in a topic or group that does not exist returns ErrGone",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler]()},
 		Faults: []string{"errors-hidden"}, Test: settleUnknown,
 	}, {
-		ID: "C107", Name: "settle-lost-reply", Promise: "an operator whose answer is lost is not told that nothing was changed, if the message was settled",
+		ID: "C107", Name: "settle-lost-reply", Promise: "an operator whose answer is lost is not told that nothing changed if the message was settled",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDropReply},
 		Faults: []string{"errors-hidden"}, Test: settleLostReply,
 	}, {

@@ -11,22 +11,22 @@ import (
 
 var startLaws = []law.Law{
 	{
-		ID: "D05", Name: "start-earliest", Promise: "a new group that starts earliest sees what the topic keeps",
+		ID: "D05", Name: "start-earliest", Promise: "a new group that starts earliest gets what the topic has kept",
 		Faults: []string{"start-latest"}, Test: startEarliest,
 	}, {
-		ID: "D06", Name: "start-latest", Promise: "a new group that starts latest sees what is published after Attach returned, and nothing from before",
+		ID: "D06", Name: "start-latest", Promise: "a new group that starts latest gets the messages published after Attach returned, and no earlier ones",
 		Faults: []string{"attach-later"}, Test: startLatest,
 	}, {
-		ID: "C14", Name: "start-after", Promise: "a new group that starts after a position sees what follows it",
+		ID: "C14", Name: "start-after", Promise: "a new group that starts after a position gets the messages that follow it",
 		Faults: []string{"start-latest"}, Test: startAfter,
 	}, {
 		ID: "C15", Name: "start-once", Promise: "Start is used only when the group is created",
 		Faults: []string{"start-every-time"}, Test: startOnce,
 	}, {
-		ID: "D07", Name: "position-kept", Promise: "a group goes on where it was after all its members have left",
+		ID: "D07", Name: "position-kept", Promise: "a group continues where it left off after all its members have left",
 		Faults: []string{"start-every-time"}, Test: positionKept,
 	}, {
-		ID: "C59", Name: "start-never-issued", Promise: "a Start at a position that the backend cannot have issued is refused, makes no group and changes none",
+		ID: "C59", Name: "start-never-issued", Promise: "a Start at a position that the backend cannot have issued is refused, and neither creates nor changes a group",
 		Faults: []string{"start-latest", "attach-creates-first"}, Test: startNeverIssued,
 	},
 }
@@ -177,13 +177,13 @@ func refused(e *law.Env, c backend.Config, what string) {
 // startAtLaws are about places in a topic that are given by a time.
 var startAtLaws = []law.Law{
 	{
-		ID: "C95", Name: "start-at", Promise: "a new group that starts at a time gets what was stored then or later, and nothing from before",
+		ID: "C95", Name: "start-at", Promise: "a new group that starts at a time gets the messages stored at or after it, and no earlier ones",
 		Faults: []string{"start-latest"}, Test: startAt,
 	}, {
-		ID: "C96", Name: "start-at-ends", Promise: "a time before all messages is the oldest message, and a time in the future is the next message",
+		ID: "C96", Name: "start-at-ends", Promise: "a time before all messages means the oldest message, and a time in the future means the next message",
 		Faults: []string{"start-latest"}, Test: startAtEnds,
 	}, {
-		ID: "C97", Name: "reset-at", Promise: "a group that is reset to a time begins again with what was stored then or later",
+		ID: "C97", Name: "reset-at", Promise: "a group that is reset to a time starts over with the messages stored at or after it",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
 		Faults: []string{"start-latest"}, Test: resetAt,
 	}, {

@@ -11,15 +11,15 @@ import (
 
 var statsLaws = []law.Law{
 	{
-		ID: "M03", Name: "stats-truth", Promise: "each number of Stats is exact or unknown",
+		ID: "M03", Name: "stats-truth", Promise: "each number in Stats is exact or unknown",
 		Needs:  []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
 		Faults: []string{"stats-lie"}, Test: statsTruth,
 	}, {
-		ID: "M03", Name: "stats-of-expired", Promise: "a message whose lease or delay is over counts as in flight or delayed, until a member receives it",
+		ID: "M03", Name: "stats-of-expired", Promise: "a message whose lease or delay has expired counts as in flight or delayed until a member receives it",
 		Needs:  []law.Need{law.NeedVerb[backend.Statser](), law.NeedDelayer},
 		Faults: []string{"stats-lie"}, Test: statsOfExpired,
 	}, {
-		ID: "M03", Name: "stats-of-start", Promise: "Lag counts from where a group began, not from where its topic began",
+		ID: "M03", Name: "stats-of-start", Promise: "Lag counts from where a group started, not from where its topic began",
 		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
 		Faults: []string{"stats-lie"}, Test: statsOfStart,
 	}, {
@@ -27,19 +27,19 @@ var statsLaws = []law.Law{
 		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
 		Faults: []string{"stats-lie", "maintain-trims-unread"}, Test: lagTruth,
 	}, {
-		ID: "C62", Name: "stats-oldest", Promise: "Oldest is when the oldest message was stored that the group has not settled, held or not, and zero if there is none",
+		ID: "C62", Name: "stats-oldest", Promise: "Oldest is the storing time of the oldest message that the group has not settled, held or not, or zero if there is none",
 		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
 		Faults: []string{"stats-lie"}, Test: statsOldest,
 	}, {
-		ID: "C86", Name: "clock", Promise: "Now is the clock by which messages get their time of storing",
+		ID: "C86", Name: "clock", Promise: "Now reads the clock that also sets the messages' storing times",
 		Needs:  []law.Need{law.NeedVerb[backend.Statser](), law.NeedVerb[backend.Clocker]()},
 		Faults: []string{"stats-lie"}, Test: clock,
 	}, {
-		ID: "C37", Name: "stats-members", Promise: "Stats counts the members of all processes, also those that wait for longer than a lease, until they or their backends are closed",
+		ID: "C37", Name: "stats-members", Promise: "Stats counts the members of all processes, including those that wait for longer than a lease, until they or their backends are closed",
 		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
 		Faults: []string{"closed-works"}, Test: statsMembers,
 	}, {
-		ID: "C38", Name: "stats-unknown", Promise: "Stats of a topic or group that does not exist is ErrGone",
+		ID: "C38", Name: "stats-unknown", Promise: "Stats returns ErrGone if the topic or group does not exist",
 		Needs:  []law.Need{law.NeedVerb[backend.Statser]()},
 		Faults: []string{"errors-hidden"}, Test: statsUnknown,
 	},

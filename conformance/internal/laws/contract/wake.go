@@ -13,21 +13,21 @@ import (
 // wakeLaws are about the return of a Receive that waits.
 var wakeLaws = []law.Law{
 	{
-		ID: "D17", Name: "wake-latency", Promise: "a message published to an idle group is received within half a second, mostly, even if its batch begins with another topic",
+		ID: "D17", Name: "wake-latency", Promise: "a message published to an idle group is usually received within half a second, even if its batch begins with another topic",
 		Faults: []string{"publish-one-topic"}, Test: wakeLatency,
 	}, {
-		ID: "C12", Name: "wakes-each", Promise: "if one member takes only a part, another that waits gets the rest",
+		ID: "C12", Name: "wakes-each", Promise: "if one member takes only some of the messages, another waiting member gets the rest",
 		Faults: []string{"receive-in-turn"}, Test: wakesEach,
 	}, {
-		ID: "C49", Name: "wakes-for-delays", Promise: "a member that waits receives what another gives back when it is due, even if it expected nothing so soon",
+		ID: "C49", Name: "wakes-for-delays", Promise: "a waiting member receives a message that another member gave back when it is due, even if it expected nothing so soon",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"delay-ignored", "delay-truncated"}, Test: wakesForDelays,
 	}, {
-		ID: "C57", Name: "delay-meets-receive", Promise: "what a member gives back while its own Receive begins is received at most half a second after it is due",
+		ID: "C57", Name: "delay-meets-receive", Promise: "a message that a member gives back while its own Receive begins is received at most half a second after it is due",
 		Needs:  []law.Need{law.NeedDelayer},
 		Faults: []string{"receive-in-turn"}, Test: delayMeetsReceive,
 	}, {
-		ID: "C50", Name: "cancel-passes-on", Promise: "a message whose arrival woke a member that is just cancelled goes to another that waits",
+		ID: "C50", Name: "cancel-passes-on", Promise: "a message that wakes a member just as it is cancelled goes to another waiting member",
 		Faults: []string{"receive-drops-on-cancel"}, Test: cancelPassesOn,
 	}, {
 		ID: "S06", Name: "cancel-fast", Promise: "Receive returns within a second after its context is done, with an error of the context or none",
