@@ -22,7 +22,7 @@ type BatchSubscriber interface {
 // these differences:
 //
 //   - Concurrency is the number of calls of h that may run at the same time. The next batches
-//     fill up meanwhile.
+//     fill up in the meantime.
 //   - Timeout bounds a call of h. On a backend that cannot extend leases, MaxWait plus Timeout
 //     must be less than Lease.
 //   - MaxInFlight must be at least Concurrency times MaxSize. By default it is that product or

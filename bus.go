@@ -258,8 +258,8 @@ type Options struct {
 	// backend does not have Limits.Instances.
 	Instance string
 
-	// Observer is told what happens on the bus. The zero Observer means observer.Slog(nil), which
-	// logs failures with slog's default logger.
+	// Observer is notified of what happens on the bus. The zero Observer means
+	// observer.Slog(nil), which logs failures with slog's default logger.
 	Observer observer.Observer
 
 	// Middleware wraps every handler. The first one is outermost.

@@ -2,8 +2,7 @@
 // can exchange by changing one line: in memory, in a file, Redis Streams, NATS JetStream, or a
 // backend of your own.
 //
-// A program opens a bus, subscribes handlers, publishes events and runs until it is told to
-// stop:
+// A program opens a bus, subscribes handlers, publishes events and runs until it is asked to stop:
 //
 //	bus, err := eventbus.Open(ctx, "mem:", eventbus.Options{}, inmemory.Driver{})
 //	if err != nil {

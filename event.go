@@ -90,12 +90,12 @@ const (
 )
 
 // check returns the error with which Publish refuses e, or nil. i is the index of e in the call,
-// and most is the largest payload in bytes.
-func (e *Event) check(i, most int) error {
+// and limit is the largest payload in bytes.
+func (e *Event) check(i, limit int) error {
 	if e == nil {
 		return &FieldError{Field: fmt.Sprintf("events[%d]", i), Reason: "is nil"}
 	}
-	err := e.checkFields(most)
+	err := e.checkFields(limit)
 	if err == nil {
 		return nil
 	}
@@ -105,9 +105,9 @@ func (e *Event) check(i, most int) error {
 	return err
 }
 
-func (e *Event) checkFields(most int) error {
-	if len(e.Payload) > most {
-		return tooLarge("Payload", len(e.Payload), most, "bytes")
+func (e *Event) checkFields(limit int) error {
+	if len(e.Payload) > limit {
+		return tooLarge("Payload", len(e.Payload), limit, "bytes")
 	}
 	return cmp.Or(
 		checkAttribute("ID", e.ID),
@@ -155,8 +155,8 @@ func checkLength(name, value string) error {
 	return checkText(name, value)
 }
 
-func tooLarge(field string, n, most int, unit string) error {
-	return &FieldError{Field: field, Reason: fmt.Sprintf("has %d %s, more than %d", n, unit, most), Err: ErrTooLarge}
+func tooLarge(field string, n, limit int, unit string) error {
+	return &FieldError{Field: field, Reason: fmt.Sprintf("has %d %s, more than %d", n, unit, limit), Err: ErrTooLarge}
 }
 
 // checkText refuses a text that some backend could not keep unchanged as a header value. It scans

@@ -37,7 +37,7 @@ func Example() {
 	_, err = purchases.Subscribe(ctx, bus, eventbus.SubscribeOptions{Group: "billing"},
 		func(_ context.Context, p Purchase, d *eventbus.Delivery) error {
 			if d.Attempt == 1 {
-				return errors.New("the bank does not answer") // the event is redelivered a second later
+				return errors.New("the bank isn't responding") // the event is redelivered a second later
 			}
 			paid <- fmt.Sprintf("%s pays for %s, attempt %d", p.Customer, p.Item, d.Attempt)
 			return nil

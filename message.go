@@ -39,14 +39,14 @@ func EventOf(m *backend.Message) Event {
 	return e
 }
 
-func messageOf(topic string, e *Event, most int) (*backend.Message, error) {
+func messageOf(topic string, e *Event, limit int) (*backend.Message, error) {
 	if err := checkTopic(topic); err != nil {
 		return nil, err
 	}
 	if e == nil {
 		return nil, &FieldError{Field: "event", Reason: "is nil"}
 	}
-	if err := e.checkFields(most); err != nil {
+	if err := e.checkFields(limit); err != nil {
 		return nil, err
 	}
 	var s encoder

@@ -170,7 +170,7 @@ type SubscribeOptions struct {
 	// DeadLetterOnReceive sends an event to the dead-letter topic if its run fails after
 	// AckOnReceive has acknowledged it. By default such an event is discarded. If the dead letter
 	// cannot be stored, the bus keeps trying for the length of a lease and then discards the
-	// event, which counts toward MaxInFlight meanwhile. The event is lost if the process ends
+	// event, which counts toward MaxInFlight until then. The event is lost if the process ends
 	// before the dead letter is stored.
 	DeadLetterOnReceive bool
 
@@ -264,7 +264,7 @@ const (
 	// other event.
 	OrderByKey Order = iota
 
-	// Unordered lets no event wait for another.
+	// Unordered handles events in any order: no event waits for another.
 	Unordered
 
 	// OrderTotal handles one event after another, retries included. Concurrency must be 1. If the

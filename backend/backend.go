@@ -565,8 +565,8 @@ type Admin interface {
 
 	// DeleteGroup removes a group. Calls of its members then fail as after DeleteTopic. If a
 	// group of the same name is created, a delivery of the old group is treated like one from
-	// before ResetGroup: its lease is lost. A member that did not call Receive meanwhile may
-	// receive from the new group.
+	// before ResetGroup: its lease is lost. A member that did not call Receive in the meantime
+	// may receive from the new group.
 	DeleteGroup(ctx context.Context, topic, group string) error
 
 	// ResetGroup makes a group begin again at start. The group forgets which messages were held

@@ -28,8 +28,8 @@ type env struct {
 }
 
 // ahead returns how many events of the trial's size a raw client reads ahead. It returns at
-// most the number most.
-func (e env) ahead(most int) int { return min(max(aheadBytes/e.payload, 8), most) }
+// most limit.
+func (e env) ahead(limit int) int { return min(max(aheadBytes/e.payload, 8), limit) }
 
 const aheadBytes = 8 << 20
 

@@ -69,8 +69,8 @@ func (s *natsServer) start(ctx context.Context) error {
 	}
 	s.url = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	s.monitor = "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(page))
-	// The server reserves storage up to the bound of each stream of the bus. So the
-	// storage limit is high.
+	// The storage limit is high because the server reserves storage up to the bound of each of
+	// the bus's streams.
 	config := fmt.Sprintf("jetstream { store_dir: %q, max_file_store: 8TB }\n", filepath.Join(s.dir, "data"))
 	file := filepath.Join(s.dir, "config")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

@@ -134,9 +134,9 @@ func (t trial) publish(ctx context.Context, l load, publish func(context.Context
 	return outcome{cost, -1}, errors.Join(err, stop())
 }
 
-// consume measures how fast the handlers handle events. feed publishes while they run. The
-// measurement starts when a fifth of the events is handled, but after 5000 at the latest,
-// and ends with the last event. So it leaves out attaching and stopping.
+// consume measures how fast the handlers handle events. feed publishes while they run. To leave
+// out attaching and stopping, the measurement starts when a fifth of the events is handled, but
+// after 5000 at the latest, and ends with the last event.
 func (t trial) consume(ctx context.Context, b bus, attach attach, feed func(*counter) error) (o outcome, err error) {
 	runtime.GC()
 	c := newCounter(t.meter, t.events, t.payload)

@@ -9,8 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 )
 
-// A watermillBus measures the peer Watermill, with its broker in memory. Each subscription
-// gets every message. So a trial uses one subscription, even if it needs several handlers.
+// A watermillBus measures the peer Watermill, with its broker in memory. Each subscription gets
+// every message, so a trial uses one subscription even if it needs several handlers.
 type watermillBus struct{ pubsub *gochannel.GoChannel }
 
 const watermillTopic = "orders"

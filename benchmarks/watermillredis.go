@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A watermillRedisBus measures the peer Watermill on Redis Streams. A subscription waits
-// for the acknowledgement of a message before it delivers the next one. So there is one
-// subscription for each handler, as users of Watermill do it.
+// A watermillRedisBus measures the peer Watermill on Redis Streams. A subscription waits for
+// the acknowledgement of a message before it delivers the next one, so there is one
+// subscription for each handler, as Watermill's users would have it.
 type watermillRedisBus struct {
 	env       env
 	client    *redis.Client

@@ -69,7 +69,7 @@ func TestAPauseIsStored(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// A member that waits is told of a pause at once. A call that would take no messages is not.
+// A waiting member learns of a pause at once. A call that would take no messages does not.
 func TestAWaitingMemberIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, newFile(t), Options{})

@@ -12,7 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Publish leaves MinFree, and says that there is no room. Stored messages are handled meanwhile.
+// Publish leaves MinFree, and says that there is no room. In the meantime, stored messages are
+// handled.
 func TestADiskThatIsNearlyFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.db")
 	b, err := Open(t.Context(), path, Options{MinFree: 1 << 60})

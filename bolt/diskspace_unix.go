@@ -4,8 +4,8 @@ package bolt
 
 import "syscall"
 
-// diskSpace returns the bytes of the disk of a file, and how many of them are free for this user. ok is
-// false if the system cannot say.
+// diskSpace returns the size in bytes of the disk that holds a file, and how much of it is free
+// for this user. ok is false if the system cannot say.
 func diskSpace(path string) (free, total int64, ok bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(path, &s); err != nil {

@@ -6,9 +6,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// join adds the member s to an ephemeral group. It stores s if it has an Instance. It then makes all messages due that members of
-// earlier incarnations of the instance hold, and removes these members. So a member whose record is
-// missing was replaced.
+// join adds the member s to an ephemeral group. If s has an Instance, join stores it, makes all
+// messages due that earlier incarnations of the instance hold, and removes the members of
+// these. A member whose record is missing has therefore been replaced.
 func (g *group) join(s *source) {
 	if g.ephemeral {
 		s.backend.store.joinEphemeral(s)

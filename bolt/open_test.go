@@ -84,7 +84,7 @@ func TestOpensAtATime(t *testing.T) {
 // tenant names the file that a process of this test has open until it is killed.
 const tenant = "EVENTBUS_BOLT_TENANT"
 
-// A second process is told at once that the file is in use. When the first is dead, it opens the file.
+// A second process learns at once that the file is in use. When the first is dead, it opens the file.
 func TestSecondProcess(t *testing.T) {
 	if path := os.Getenv(tenant); path != "" {
 		open(t, path, Options{})
@@ -165,8 +165,8 @@ func TestFilesThatCannotBeUsed(t *testing.T) {
 	open(t, name("newer"), Options{}) // as the example of earlier versions has written it
 }
 
-// A file that is cut short, or has pages that are overwritten, is told. It neither ends the
-// process nor blocks its other calls.
+// A truncated file, or one with overwritten pages, is reported. It neither ends the process nor
+// blocks its other calls.
 func TestDamage(t *testing.T) {
 	path := newFile(t)
 	whole := open(t, path, Options{})

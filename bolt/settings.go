@@ -82,14 +82,14 @@ func (t *topic) addBytes(n int64) {
 }
 
 // checkFull returns ErrFull if a message of size bytes would exceed a bound of the topic. The backend
-// bounds each topic to most messages.
-func (t *topic) checkFull(size, most int) error {
+// bounds each topic to limit messages.
+func (t *topic) checkFull(size, limit int) error {
 	if n := t.settings.MaxMessages; n > 0 {
-		most = int(min(n, int64(most)))
+		limit = int(min(n, int64(limit)))
 	}
 	switch {
-	case t.depth() >= uint64(most):
-		return fmt.Errorf("%w: the topic has %d messages, of at most %d", backend.ErrFull, t.depth(), most)
+	case t.depth() >= uint64(limit):
+		return fmt.Errorf("%w: the topic has %d messages, of at most %d", backend.ErrFull, t.depth(), limit)
 	case t.settings.MaxBytes > 0 && t.settings.bytes+int64(size) > t.settings.MaxBytes:
 		return fmt.Errorf("%w: the topic has %d bytes, of at most %d", backend.ErrFull, t.settings.bytes, t.settings.MaxBytes)
 	}
@@ -100,11 +100,11 @@ func (t *topic) checkFull(size, most int) error {
 // usual messages that make room for the largest message.
 const maxEvicted = 1 << 16
 
-// makeRoom makes room for a message of size bytes: it removes messages that every group has settled, the
-// oldest first. If that is not enough, it returns ErrFull.
-func (t *topic) makeRoom(size, most int) error {
+// makeRoom makes room for a message of size bytes by removing messages that every group has
+// settled, the oldest first. If that is not enough, it returns ErrFull.
+func (t *topic) makeRoom(size, limit int) error {
 	for {
-		err := t.checkFull(size, most)
+		err := t.checkFull(size, limit)
 		if err == nil {
 			return nil
 		}

@@ -68,8 +68,8 @@ func maintain(t *testing.T, b *Backend, topic, group string) {
 	}
 }
 
-// A settled message stays as long as Keep says, also if the process ends meanwhile, and not longer than
-// until the next Maintain.
+// A settled message stays as long as Keep says, even if the process ends in the meantime, and
+// not longer than until the next Maintain.
 func TestKeepEnds(t *testing.T) {
 	path := newFile(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestKeepEnds(t *testing.T) {
 	})
 }
 
-// If the clock was set back, messages are stored at the time of the latest message. So the log stays sorted
-// by time, and Keep removes no message too early.
+// If the clock was set back, messages are stored at the time of the latest message, so the log
+// stays sorted by time and Keep removes no message too early.
 func TestTheClockIsSetBack(t *testing.T) {
 	path := newFile(t)
 	hour := backend.TopicSettings{Keep: time.Hour}
@@ -194,8 +194,8 @@ func TestSettledMessagesMakeRoom(t *testing.T) {
 	require.Equal(t, []string{"a-2", "a-3", "b-0", "b-1"}, ids(t, b, ""))
 }
 
-// One call of Publish removes a bounded number of messages. The next call goes on, although the first
-// has stored nothing.
+// One Publish call removes a bounded number of messages. The next call continues, although the
+// first has stored nothing.
 func TestRoomIsMadeStepByStep(t *testing.T) {
 	const extra = 1000
 	b := open(t, newFile(t), Options{})

@@ -17,7 +17,7 @@ type source struct {
 	closed  chan struct{} // closed by end
 	failed  bool          // the last Receive returned an error; only Receive uses it
 
-	lastSeen  time.Time // when an ephemeral group was last told of this member; guarded by the lock of the store
+	lastSeen  time.Time // when an ephemeral group last heard of this member; guarded by the lock of the store
 	receiving bool      // guarded likewise
 }
 
@@ -27,7 +27,7 @@ var (
 	_ backend.Extender = (*source)(nil)
 )
 
-// register makes s a source of its backend, unless the backend was closed meanwhile.
+// register makes s a source of its backend, unless the backend has been closed in the meantime.
 func (s *source) register() error {
 	b := s.backend
 	b.mu.Lock()

@@ -306,7 +306,7 @@ func TestTopicSettings(t *testing.T) {
 	require.ErrorContains(t, err, "has no settings of topics")
 }
 
-// A namingDriver notes the topics whose settings it gets.
+// A namingDriver records the topics whose settings it gets.
 type namingDriver struct {
 	settingsDriver
 	names *[]string

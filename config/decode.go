@@ -252,20 +252,20 @@ func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	}
 }
 
-// readAtMost returns the content of a file of at most most bytes. It refuses a larger file.
+// readAtMost returns the content of a file of at most limit bytes. It refuses a larger file.
 // Its errors do not contain the name.
-func readAtMost(name string, most int64) (string, error) {
+func readAtMost(name string, limit int64) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return "", unnamed(err)
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	content, err := io.ReadAll(io.LimitReader(f, limit+1))
 	switch {
 	case err != nil:
 		return "", unnamed(err)
-	case int64(len(content)) > most:
-		return "", fmt.Errorf("larger than %d bytes", most)
+	case int64(len(content)) > limit:
+		return "", fmt.Errorf("larger than %d bytes", limit)
 	}
 	return string(content), nil
 }

@@ -67,7 +67,7 @@ func TestKeysOfDefaults(t *testing.T) {
 	require.Len(t, keys(reflect.TypeFor[subscription]()), len(want)+len(keysWithoutDefault))
 }
 
-// A mistake in the defaults is told once, at its place. A contradiction names the subscription.
+// A mistake in the defaults is reported once, where it is. A contradiction names the subscription.
 func TestMistakesInDefaults(t *testing.T) {
 	for _, row := range []struct{ defaults, subscription, want string }{
 		{"{lease: 30}", "", `f:3:21: bus.defaults.lease: "30": missing unit, such as 30s`},

@@ -189,8 +189,8 @@ func TestMistakesAreApart(t *testing.T) {
 	}, "\n"))
 }
 
-// An error about a setting of a topic, or about a rule, names the place of its key, also if the
-// value is of a variable.
+// An error about a setting of a topic, or about a rule, names the place of its key, even if the
+// value comes from a variable.
 func TestPlacesOfSettingsAndRules(t *testing.T) {
 	c, err := config.Parse("f", []byte("bus:\n  url: nats://x:4222\n  topics:\n    shop: {replicas: '${N}', max_bytes: 1GiB}\n"), []string{"N=many"})
 	require.NoError(t, err)
@@ -263,7 +263,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 	require.NotContains(t, c.Describe(), "hunter2")
 }
 
-// A variable fills in its part of a value, also if it is empty. $$ is a dollar sign.
+// A variable fills in its part of a value, even if it is empty. $$ is a dollar sign.
 func TestEnvironment(t *testing.T) {
 	c, err := config.Parse("f", []byte("bus:\n  url: ${S}://${NONE}\n  service: ${A}-${B}-$$A${NONE}\n  max_pending: ${N}\n"),
 		[]string{"S=mem", "A=a", "B=$A=${N}", "N=7", "NONE=", "=C:=x", "x"})

@@ -129,7 +129,7 @@ func TestMistakesInLimits(t *testing.T) {
 	}
 }
 
-// An open breaker grants no read, also none that waits for another limit when it opens.
+// An open breaker grants no read, not even one that is waiting for another limit when it opens.
 func TestOpenBreakerReadsNothing(t *testing.T) {
 	for _, other := range []string{"rate: 5/s, burst: 10", "adaptive: {min: 10, max: 10}"} {
 		synctest.Test(t, func(t *testing.T) {

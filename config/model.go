@@ -214,7 +214,7 @@ func (s *subscription) options() eventbus.SubscribeOptions {
 	}
 }
 
-// topics returns the list of topics; nil: there is a single topic or pattern.
+// topics returns the list of topics, or nil if there is a single topic or pattern.
 func (s *subscription) topics() (list []string) {
 	for _, t := range s.Topics {
 		list = append(list, string(t))

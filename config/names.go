@@ -51,7 +51,7 @@ func (*topicName) schema(*field) schema {
 
 func (*topicName) style() style { return textStyle }
 
-// A group is the name of a group, or eventbus.EachInstance.
+// A groupName is the name of a group, or eventbus.EachInstance.
 type groupName string
 
 func (g *groupName) parse(s string, f *field) error {

@@ -166,13 +166,13 @@ type unsupportedError struct{ reason string }
 func (e *unsupportedError) Error() string { return e.reason }
 func (e *unsupportedError) Unwrap() error { return errors.ErrUnsupported }
 
-// A scout records which driver would open a URL, and opens nothing.
+// A recordingDriver records which driver would open a URL, and opens nothing.
 type recordingDriver struct {
 	backend.Driver
 	match *match
 }
 
-// A finding is a driver and the URL that it would open.
+// A match is a driver and the URL that it would open.
 type match struct {
 	driver backend.Driver
 	url    *url.URL

@@ -170,7 +170,7 @@ func (*duration) schema(f *field) schema {
 
 func (*duration) style() style { return anyStyle }
 
-// A span is the first and the longest delay of retries.
+// A durationRange is the first and the longest delay of retries.
 type durationRange struct{ Initial, Max time.Duration }
 
 func (p *durationRange) parse(s string, f *field) error {
@@ -201,8 +201,8 @@ func (*durationRange) schema(*field) schema {
 
 func (*durationRange) style() style { return anyStyle }
 
-// A reach is a number of handlers, or the least and the greatest number, such as 1..8. Most is
-// zero without a greatest number.
+// A numberRange is a number of handlers, or the least and the greatest number, such as 1..8.
+// Most is zero without a greatest number.
 type numberRange struct{ Min, Max number }
 
 func (r *numberRange) parse(s string, f *field) error {
@@ -272,7 +272,7 @@ func (*size) schema(f *field) schema {
 
 func (*size) style() style { return anyStyle }
 
-// A frequency is a number of events per second.
+// A rateValue is a number of events per second.
 type rateValue float64
 
 var rateForm = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?/[smh]$`)

@@ -74,8 +74,8 @@ func (a *Action) needsConfirmation() bool {
 	return a.Verb == Discard || a.Verb == Bury || a.Verb == Reset || a.Verb == DeleteGroup || a.Verb == DeleteTopic || a.Verb == Redrive && a.Place == ""
 }
 
-// text says which dead letters f chooses; empty: all. It leaves out the value of a header, which may be a
-// secret.
+// text says which dead letters f chooses, or is empty if it chooses all. It leaves out the
+// value of a header, which may be a secret.
 func (f *Filter) text() string {
 	var all []string
 	add := func(name, value string) {

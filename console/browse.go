@@ -60,12 +60,12 @@ func (s *segment) enough(want int) bool { return len(s.rows) >= want || s.bytes 
 
 func (s *segment) last(n int) []eventRow { return s.rows[max(len(s.rows)-n, 0):] }
 
-// readForward returns up to most rows starting at from, fewer once their events reach the given number
-// of bytes. It stops before the position until, unless that is empty.
-func (tr *topicReader) readForward(ctx context.Context, from backend.Start, until string, most int, bytes int64) (s segment, err error) {
+// readForward returns up to limit rows starting at from, fewer once their events reach the
+// given number of bytes. It stops before the position until, unless that is empty.
+func (tr *topicReader) readForward(ctx context.Context, from backend.Start, until string, limit int, bytes int64) (s segment, err error) {
 	read := tr.pagesFrom(from)
 	for {
-		ms, err := read.Next(ctx, most+1-len(s.rows))
+		ms, err := read.Next(ctx, limit+1-len(s.rows))
 		if err != nil || len(ms) == 0 {
 			s.full = errors.Is(err, pages.ErrSpent)
 			return s, err
@@ -74,7 +74,7 @@ func (tr *topicReader) readForward(ctx context.Context, from backend.Start, unti
 			if until != "" && ms[i].Position >= until {
 				return s, nil
 			}
-			if len(s.rows) == most || s.bytes >= bytes {
+			if len(s.rows) == limit || s.bytes >= bytes {
 				s.full = true
 				return s, nil
 			}
@@ -86,9 +86,9 @@ func (tr *topicReader) readForward(ctx context.Context, from backend.Start, unti
 }
 
 // newest returns the last want rows before the position until, or before the end of the topic if that is
-// empty. A backend reads only forward, so newest looks for a time from which on there are enough
-// events, and not many more. more reports whether there may be older rows. If the bounds do not
-// allow to find the rows, the error is [pages.ErrSpent].
+// empty. A backend reads only forward, so newest searches for a time after which there are enough
+// events, but not many more. more reports whether there may be older rows. If the bounds do not allow it
+// to find the rows, the error is [pages.ErrSpent].
 func (tr *topicReader) newest(ctx context.Context, until string, want int) (rows []eventRow, more bool, err error) {
 	now, err := backend.Now(ctx, tr.backend, tr.topic)
 	if err != nil {
@@ -160,7 +160,7 @@ func ignoreSpent(err error, s segment) error {
 	return err
 }
 
-// A row is an event in a list. It keeps no payload and no memory of the message.
+// An eventRow is an event in a list. It keeps neither the payload nor other memory of the message.
 type eventRow struct {
 	Position string
 	From     backend.Start // a start that is after the previous event and not after this one

@@ -68,8 +68,8 @@ func (p *lettersPage) None() bool {
 	return !strings.HasSuffix(p.Topic, groupstats.LettersSuffix) && l != nil && p.Group == "" && l.N == 0 && !l.More && !l.Unknown
 }
 
-// Chosen describes the filter, such as "with id 7"; empty: there is none. It leaves out header values,
-// which may be secrets.
+// Chosen describes the filter, such as "with id 7", or is empty if there is none. It leaves out
+// header values, which may be secrets.
 func (p *lettersPage) Chosen() string {
 	f := filterOf(&p.Form.Search)
 	text := f.text()
@@ -101,7 +101,7 @@ func (p *lettersPage) Meant() string {
 	return "the matching dead letters"
 }
 
-// Class names the class that the buttons change; empty: any class.
+// Class names the class that the buttons change, or is empty for any class.
 func (p *lettersPage) Class() string {
 	k := p.Form.Search.Kind
 	if _, counted := knownCount(p.Letters, &p.Form.Search); k == nil || !counted {

@@ -167,7 +167,7 @@ func TestTheWayBackKeepsTheFilter(t *testing.T) {
 	})
 }
 
-// The letters of a topic are counted anew after a change, and a count is as old as its beginning.
+// A topic's dead letters are counted again after a change, and a count's age starts at its beginning.
 func TestAChangeIsCounted(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		shop(t, m)

@@ -30,7 +30,7 @@ type eventPage struct {
 	Buries      []groupLink   // groups for which the visitor may bury the event
 }
 
-// A formLink leads to the same page with another form of the payload.
+// A formatLink leads to the same page with the payload in another format.
 type formatLink struct {
 	Format  payloadFormat
 	URL     string
@@ -121,7 +121,7 @@ func (p *eventPage) Fields() url.Values {
 	return url.Values{"topic": {p.Topic}, "from": {string(p.From)}, "at": {p.At}, "seen": {p.Fingerprint}}
 }
 
-// Expires returns when the event expires; zero: never.
+// Expires returns when the event expires, or the zero time if it never does.
 func (p *eventPage) Expires() time.Time {
 	if p.Event.TTL <= 0 {
 		return time.Time{}

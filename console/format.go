@@ -95,7 +95,7 @@ func formatDeadLetters(l *groupstats.Letters) string {
 	return strings.Replace(l.String(), strconv.Itoa(l.N), n, 1)
 }
 
-// explainReason explains the reason of a dead letter; empty: it is one of another program.
+// explainReason explains the reason for a dead letter. It returns "" for another program's reasons.
 func explainReason(word string) string {
 	return map[string]string{
 		eventbus.ReasonPermanent:  "its handler said that another attempt would not help",
@@ -184,7 +184,7 @@ func shorten(s string) string {
 // cssClass returns the class of a status, such as "no-members".
 func cssClass(s groupstats.Status) string { return strings.ReplaceAll(s.String(), " ", "-") }
 
-// A spark is a line of the lag in the last minutes, in an SVG of sparkWidth × sparkHeight.
+// A sparkline draws the lag of the last minutes, in an SVG of sparkWidth × sparkHeight.
 type sparkline struct {
 	Lines []string // the points of each polyline, which ends where nothing is known
 	Label string   // the same in words

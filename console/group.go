@@ -65,9 +65,9 @@ func (p *groupPage) Fields() url.Values {
 	return url.Values{"topic": {p.Group.Topic}, "name": {p.Group.Name}}
 }
 
-// pausedNow asks the backend whether a group is paused, because the sampled state may be some seconds old and a
-// visitor may have paused it since then. known is false if the group has partitions, which may differ, or
-// the backend cannot say.
+// pausedNow queries the backend whether a group is paused, because the sampled state may be some seconds
+// old and a visitor may have paused it since then. known is false if the group has partitions, which may
+// differ, or the backend cannot say.
 func (r *reader) pausedNow(ctx context.Context, t *groupstats.Topic, group string) (paused, known bool) {
 	pauser, ok := backend.As[backend.Pauser](r.backend)
 	if !ok || len(t.Partitions) > 0 {
@@ -89,7 +89,8 @@ type partitionOwners struct {
 	Failure *failure
 }
 
-// An owner is a member. The one without a name has the partitions that no member owns.
+// A partitionOwner is a member and its partitions. The one without a name has those that no
+// member owns.
 type partitionOwner struct {
 	Member     string
 	State      string

@@ -128,7 +128,7 @@ func TestBuryInAPartition(t *testing.T) {
 	})
 }
 
-// A visitor that may not bury sees no link, also if Redact hides the events.
+// A visitor who may not bury sees no link, even if Redact hides the events.
 func TestBuryIsNotOffered(t *testing.T) {
 	inBubble(t, func(t *testing.T, m *countingBackend) {
 		stop, _ := announcedWith(t, m, "a", "orders", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: -1, Initial: time.Minute, Max: time.Minute}}, failing("e-2"))

@@ -238,7 +238,7 @@ func (p page) all(name string) (found []element) {
 	return found
 }
 
-// link returns the URL of the link with this text; empty: there is none.
+// link returns the URL of the link with this text, or "" if there is none.
 func (p page) link(text string) string {
 	for _, a := range p.all("a") {
 		if strings.TrimSpace(a.text) == text {
@@ -383,7 +383,7 @@ func (h *operatorVisitor) letter(topic string, n int) page {
 	return h.open(rows.link(at))
 }
 
-// A journal keeps the lines of a log.
+// A logBuffer keeps the lines of a log.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -403,7 +403,7 @@ func (j *logBuffer) String() string {
 
 func (j *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
-// read returns the body of an answer.
+// responseBody returns the body of a response.
 func responseBody(t testing.TB, answer *http.Response) string {
 	t.Helper()
 	body, err := io.ReadAll(answer.Body)

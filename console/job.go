@@ -33,7 +33,7 @@ type job struct {
 	jobState
 }
 
-// The state of a job is the part of it that changes.
+// A jobState is the part of a job that changes.
 type jobState struct {
 	Done    int           // dead letters, or groups of partitions
 	Groups  []destination // that have failed, and get redriven events
@@ -121,7 +121,7 @@ func (j *job) setDeadLetterTopic(letters string) {
 	j.Letters = letters
 }
 
-// A stopped error is the cause of a job that somebody has stopped.
+// A stoppedError is the cause with which somebody has stopped a job.
 type stoppedError struct{ by string }
 
 func (s stoppedError) Error() string { return "stopped by " + s.by }
@@ -344,10 +344,10 @@ func (b timedBackend) Publish(ctx context.Context, ms []*backend.Message) error 
 	return b.Backend.Publish(ctx, ms)
 }
 
-func (b timedBackend) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
+func (b timedBackend) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return backend.Read(ctx, b.Backend, topic, from, most)
+	return backend.Read(ctx, b.Backend, topic, from, limit)
 }
 
 func (b timedBackend) Remove(ctx context.Context, topic string, positions []string) error {

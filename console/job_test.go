@@ -47,7 +47,7 @@ func TestStop(t *testing.T) {
 				left := len(ids(t, m, "orders.dlq"))
 				require.Equal(t, fmt.Sprint(300-left), done)
 				time.Sleep(time.Minute)
-				require.Len(t, ids(t, m, "orders.dlq"), left, "nothing goes on")
+				require.Len(t, ids(t, m, "orders.dlq"), left, "nothing continues")
 				require.Contains(t, log.String(), `msg="console: stop" who=ann action=stop topic=orders.dlq`)
 				require.Contains(t, log.String(), `result="stopped by ann"`)
 			})
@@ -110,7 +110,7 @@ func TestJobsAreBounded(t *testing.T) {
 	})
 }
 
-// A job waits for a broker that is away, and goes on where it was. After a minute it gives up.
+// While the broker is away, a job waits, and then continues where it was. After a minute it gives up.
 func TestJobThroughAnOutage(t *testing.T) {
 	for _, verb := range []string{"redrive", "discard"} {
 		t.Run(verb, func(t *testing.T) {
@@ -319,8 +319,8 @@ func (h *hanging) Groups(ctx context.Context, topic string) ([]string, error) {
 	return groups, h.hang(ctx, "groups", err)
 }
 
-func (h *hanging) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
-	ms, err := h.countingBackend.Read(ctx, topic, from, most)
+func (h *hanging) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
+	ms, err := h.countingBackend.Read(ctx, topic, from, limit)
 	return ms, h.hang(ctx, "read", err)
 }
 
@@ -330,10 +330,10 @@ type slow struct {
 	page time.Duration
 }
 
-func (s *slow) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
+func (s *slow) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	select {
 	case <-time.After(s.page):
-		return s.countingBackend.Read(ctx, topic, from, most)
+		return s.countingBackend.Read(ctx, topic, from, limit)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -372,8 +372,8 @@ func TestReadingASlowBackend(t *testing.T) {
 	})
 }
 
-// A call that hangs counts as a broker that is away: the change goes on when calls return again, and
-// stores no event twice.
+// A call that hangs counts as a broker that is away: the change continues when calls return
+// again, and stores no event twice.
 func TestJobThroughACallThatHangs(t *testing.T) {
 	for verb, calls := range map[string][]string{"redrive": {"read", "groups", "publish", "remove"}, "discard": {"read", "remove"}} {
 		for _, call := range calls {

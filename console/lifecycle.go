@@ -49,7 +49,8 @@ func (c *console) lifecycle(w http.ResponseWriter, r *http.Request) {
 	c.render(w, r, code, "lifecycle", &page{Title: "Lifecycle of events of " + topic, Live: true, Figures: c.sampler.Look(r.Context()), Body: body})
 }
 
-// recordsTopic returns the topic about whose events a topic of this name has records; empty: none.
+// recordsTopic returns the topic about whose events a topic of this name has records, or "" if
+// there is none.
 func recordsTopic(name string) string {
 	of, ok := strings.CutSuffix(name, lifecycle.Topic(""))
 	if !ok {
@@ -65,7 +66,7 @@ type recordTail struct {
 	began   time.Time     // when the first of the records was read; zero: none was
 }
 
-// A record is a lifecycle record as it is shown.
+// A shownRecord is a lifecycle record as the page shows it.
 type shownRecord struct {
 	lifecycle.Record
 	Source   string // the program that wrote it
@@ -176,7 +177,7 @@ func (r *shownRecord) Attempts() string {
 	return strconv.Itoa(r.Attempt)
 }
 
-// Took returns how long the run took; empty: not recorded.
+// Took returns how long the run took, or "" if that was not recorded.
 func (r *shownRecord) Took() string {
 	if r.TookMicros <= 0 {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// A form is how a payload is shown.
+// A payloadFormat is a way to show a payload.
 type payloadFormat string
 
 const (
@@ -22,7 +22,7 @@ const (
 	formatHex  payloadFormat = "hex"
 )
 
-// A shown is a payload as text.
+// A shownPayload is a payload as text.
 type shownPayload struct {
 	Text   string
 	Format payloadFormat

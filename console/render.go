@@ -113,7 +113,7 @@ func failureOf(err error) (int, failure) {
 	return http.StatusInternalServerError, f
 }
 
-// A table is the data of the table of groups.
+// A table holds the data for the table of groups.
 type table struct {
 	Caption string
 	Groups  []*groupstats.Group
@@ -131,7 +131,7 @@ func (t table) At(g *groupstats.Group) groupAt { return groupAt{g, t.now} }
 // At returns a group with the time of the page.
 func (p *page) At(g *groupstats.Group) groupAt { return groupAt{g, p.Now} }
 
-// A dated is a group and the time of a page, from which ages count.
+// A groupAt is a group and the time of the page, from which ages count.
 type groupAt struct {
 	Group *groupstats.Group
 	Now   time.Time

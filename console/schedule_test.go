@@ -61,7 +61,8 @@ func (p page) figure(label string) string {
 	return ""
 }
 
-// schedule schedules events with the numbers from first up to n, each an hour after the one before.
+// scheduleEvents schedules events with the numbers from first up to n, each an hour after the
+// one before.
 func scheduleEvents(t testing.TB, bus *eventbus.Bus, topic string, first, n int) {
 	t.Helper()
 	for i := first; i < n; i++ {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A keeper has the topics that were used last, and forgets each a minute after its last use.
+// A stateCache holds the topics that were used last, and forgets each a minute after its last use.
 func TestStateCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newStateCache[int]()

@@ -51,7 +51,7 @@ func authority(address string) string {
 // traceparent is the form of the header, by W3C Trace Context. A later version may have more fields.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
 
-// traceID returns the id of the trace to which an event belongs; empty: none.
+// traceID returns the id of the trace to which an event belongs, or "" if it belongs to none.
 func traceID(h eventbus.Headers) string {
 	text, ok := h.Lookup("traceparent")
 	if !ok {
@@ -64,7 +64,7 @@ func traceID(h eventbus.Headers) string {
 	return found[1]
 }
 
-// traceURL returns the address of the page for a trace; empty: there is none.
+// traceURL returns the address of the page for a trace, or "" if there is none.
 func (c *console) traceURL(id string) string {
 	if id == "" || c.traces == "" {
 		return ""

@@ -22,8 +22,8 @@ type counting struct {
 
 func (c counting) Unwrap() backend.Backend { return c.Backend }
 
-func (c counting) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
-	ms, err := backend.Read(ctx, c.Backend, topic, from, most)
+func (c counting) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
+	ms, err := backend.Read(ctx, c.Backend, topic, from, limit)
 	c.read.Add(int64(len(ms)))
 	return ms, err
 }

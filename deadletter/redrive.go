@@ -99,7 +99,7 @@ func (r *redriving) all(ctx context.Context) error {
 	if n := backend.LimitsOf(r.topic.backend).Batch; n > 0 {
 		most = min(most, n)
 	}
-	next := func(from string) error { // letters that were read are published before waiting, because another call may remove them meanwhile
+	next := func(from string) error { // letters that were read are published before waiting, because another call may remove them in the meantime
 		sent := len(r.letters)
 		if err := r.step(ctx); err != nil {
 			return err

@@ -98,7 +98,7 @@ func (g *group) expireEphemeral(now time.Time) {
 
 const ephemeralLeases = 10 // see backend.Config.Ephemeral
 
-// setPause changes the pause, and lets members that wait look at it.
+// setPause changes the pause, and wakes waiting members so that they see it.
 func (g *group) setPause(p backend.Pause) {
 	g.pause = p
 	close(g.changed)

@@ -70,7 +70,7 @@ func (b *Backend) acquire(name string, create bool) (*topic, error) {
 		if t.mu.Lock(); t.groups != nil {
 			return t, nil
 		}
-		t.mu.Unlock() // the topic was deleted meanwhile: look again
+		t.mu.Unlock() // the topic was deleted in the meantime, so look it up again
 	}
 }
 
@@ -115,8 +115,9 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// byTopic returns the indexes of msgs in an order that groups the messages by topic; nil: they already
-// are. Each topic is then locked once, and its messages are close together in memory.
+// byTopic returns the indexes of msgs in an order that groups the messages by topic, or nil if
+// they already are. Each topic is then locked once, and its messages are close together in
+// memory.
 func byTopic(msgs []*backend.Message) (order []int) {
 	if !slices.ContainsFunc(msgs, func(m *backend.Message) bool { return m.Topic != msgs[0].Topic }) {
 		return nil

@@ -53,10 +53,10 @@ func filled(t *testing.T, b *inmemory.Backend, topic string, messages int, paylo
 }
 
 // keptAtMost compares a topic's memory with a bound.
-func keptAtMost(t *testing.T, most, bytes int) {
+func keptAtMost(t *testing.T, limit, bytes int) {
 	t.Helper()
-	if t.Logf("a topic keeps %d bytes", bytes); bytes > most {
-		t.Errorf("that is more than %d", most)
+	if t.Logf("a topic keeps %d bytes", bytes); bytes > limit {
+		t.Errorf("that is more than %d", limit)
 	}
 }
 

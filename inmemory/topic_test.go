@@ -94,7 +94,7 @@ func TestGroupsComeAndGo(t *testing.T) {
 	}
 }
 
-// After Close of the backend a member says ErrClosed, also if its topic or its group was
+// After the backend's Close a member returns ErrClosed, even if its topic or its group was
 // deleted before.
 func TestClosedAfterDeletion(t *testing.T) {
 	t.Parallel()

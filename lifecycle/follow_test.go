@@ -75,8 +75,8 @@ func TestFollowLooksSeldom(t *testing.T) {
 	})
 }
 
-// After an error Follow goes on, from the same place. Events that are no records are left
-// out, and a damaged record is an error.
+// After an error Follow continues at the same place. Events that are not records are left out,
+// and a damaged record is an error.
 func TestFollowAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &counting{lasting: lasting{inmemory.New(inmemory.Options{})}, fails: 2}

@@ -97,7 +97,7 @@ func TestEachStepHasARecord(t *testing.T) {
 	})
 }
 
-// A ManualHandler holds its event. A lost lease is told.
+// A ManualHandler holds its event. A lost lease is recorded.
 func TestOtherSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})
@@ -123,7 +123,7 @@ func TestOtherSteps(t *testing.T) {
 	})
 }
 
-// Handlers of records make no records, also not about dead letters of records.
+// Handlers of records make no records, not even about dead letters of records.
 func TestNoRecordsAboutRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inmemory.New(inmemory.Options{})

@@ -23,8 +23,7 @@ type writer struct {
 	failed     error // why old records could not be removed
 }
 
-// storedRecords has the positions of the records of one topic that this process keeps, oldest
-// first.
+// storedRecords holds the positions of one topic's records that this process keeps, oldest first.
 type storedRecords struct {
 	positions []string
 	known     bool // positions includes the records that were there at the start

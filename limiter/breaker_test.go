@@ -131,8 +131,8 @@ func TestBreakerCountsTrialsOnly(t *testing.T) {
 	})
 }
 
-// A caller that waits for the trials goes on when they have succeeded, and when their
-// read ends without messages.
+// A caller that waits for the trials continues when they have succeeded, and when their read
+// ends without messages.
 func TestBreakerWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, n := range []int{0, 1} {
@@ -177,7 +177,7 @@ func TestBreakerTriesAgainAfterAnEmptyRead(t *testing.T) {
 		old, err := b.Acquire(t.Context(), 11)
 		require.NoError(t, err)
 		b.Fill(old, 11, 11)
-		b.Release(limiter.Released{Settled: 10, Runs: 10, Failed: 10}) // one run goes on
+		b.Release(limiter.Released{Settled: 10, Runs: 10, Failed: 10}) // one run continues
 		time.Sleep(31 * time.Second)
 		for range 3 {
 			g, err := b.Acquire(t.Context(), 5)

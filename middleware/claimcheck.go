@@ -70,8 +70,8 @@ func (c *ClaimCheck) seal(ctx context.Context, e *eventbus.Event) error {
 }
 
 // open fetches the payload of e from the store if e has a reference. It refuses payloads larger
-// than most, and any reference if c is nil.
-func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) error {
+// than limit, and any reference if c is nil.
+func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, limit int) error {
 	value, claimed := e.Headers.Lookup(claimHeader)
 	switch {
 	case !claimed:
@@ -83,8 +83,8 @@ func (c *ClaimCheck) open(ctx context.Context, e *eventbus.Event, most int) erro
 	if !ok {
 		return permanent("the header %s has another form", claimHeader)
 	}
-	if size-overhead > most {
-		return permanent("fetch the payload: %w: %d bytes, more than %d", eventbus.ErrTooLarge, size, most)
+	if size-overhead > limit {
+		return permanent("fetch the payload: %w: %d bytes, more than %d", eventbus.ErrTooLarge, size, limit)
 	}
 	payload, err := c.fetch(ctx, name, size)
 	switch sum := sha256.Sum256(payload); {

@@ -37,16 +37,16 @@ type compressor struct {
 	decoder  *zstd.Decoder
 }
 
-func newCompressor(o *Compress, most int) (c *compressor, err error) {
+func newCompressor(o *Compress, limit int) (c *compressor, err error) {
 	if o == nil {
 		return nil, nil
 	}
-	c = &compressor{min: cmp.Or(o.MinSize, 1<<10), max: most}
+	c = &compressor{min: cmp.Or(o.MinSize, 1<<10), max: limit}
 	if c.encoder, err = zstd.NewWriter(nil); err != nil {
 		return nil, fmt.Errorf("eventbus: envelope: %w", err)
 	}
 	c.encoder.EncodeAll(nil, nil) // makes the encoder create its channel here, outside of any synctest bubble, so that each bubble may use it
-	c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(max(most, windowSize))), zstd.WithDecoderConcurrency(0))
+	c.decoder, err = zstd.NewReader(nil, zstd.WithDecoderMaxMemory(uint64(max(limit, windowSize))), zstd.WithDecoderConcurrency(0))
 	if err != nil {
 		return nil, fmt.Errorf("eventbus: envelope: %w", err)
 	}

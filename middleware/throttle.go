@@ -137,8 +137,8 @@ type lruEntry[V any] struct {
 	value V
 }
 
-func newLRU[V any](most int) *lru[V] {
-	return &lru[V]{max: most, byKey: map[string]*list.Element{}}
+func newLRU[V any](limit int) *lru[V] {
+	return &lru[V]{max: limit, byKey: map[string]*list.Element{}}
 }
 
 func (r *lru[V]) get(key string) (v V, ok bool) {

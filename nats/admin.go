@@ -230,7 +230,7 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 			if err := b.newConsumer(ctx, loc, info.Config, nil); err != nil {
 				return fmt.Errorf("the group was deleted and could not be created again: %w", halfDone(err))
 			}
-			for _, s := range b.members.of(topic, group) { // members in other processes notice it when they look next
+			for _, s := range b.members.of(topic, group) { // members in other processes notice it when they next check
 				s.settledByOperators.reset()
 			}
 			return nil
@@ -238,9 +238,9 @@ func (b *Backend) ResetGroup(ctx context.Context, topic, group string, start bac
 	})
 }
 
-// holdPurges calls f, and meanwhile keeps every process from purging messages that the group has
-// not settled: it creates another consumer with the group's progress, and deletes it after f.
-// If that fails, the server deletes the consumer after holdTimeout.
+// holdPurges calls f, and until f returns keeps every process from purging messages that the
+// group has not settled. To do so, it creates another consumer with the group's progress, and
+// deletes it after f. If that fails, the server deletes the consumer after holdTimeout.
 func (b *Backend) holdPurges(ctx context.Context, loc *location, group *jetstream.ConsumerInfo, f func() error) error {
 	name := loc.prefix + holdPrefix + strings.TrimPrefix(natsgo.NewInbox(), natsgo.InboxPrefix)
 	err := b.putConsumer(ctx, loc, jetstream.ConsumerConfig{

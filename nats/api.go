@@ -202,7 +202,7 @@ type requester struct {
 	replyInbox
 	callOptions
 
-	first   uint64 // number of the call's first request; numbers go on over all calls
+	first   uint64 // number of the call's first request; numbers continue across calls
 	out     []outgoing
 	waiting []bool    // for each request: its answer is awaited
 	awaited int       // how many elements of waiting are true

@@ -25,12 +25,12 @@ type capacity struct {
 	newest   atomic.Uint64 // newest known sequence of the stream
 
 	mu         sync.Mutex
-	lastUsage  usage     // at the last look
-	lastSeq    uint64    // last sequence at the last look
+	lastUsage  usage     // at the last query
+	lastSeq    uint64    // last sequence at the last query
 	inFlight   load      // is being sent
-	answeredAt time.Time // time of the last look, or of the last answer to a Publish
-	nothingAt  time.Time // time of the last look that found nothing to purge
-	deniedAt   time.Time // when the client was last denied a look or a purge; zero means never
+	answeredAt time.Time // time of the last query, or of the last answer to a Publish
+	nothingAt  time.Time // time of the last query that found nothing to purge
+	deniedAt   time.Time // when the client was last denied a query or a purge; zero means never
 }
 
 // A load is an amount of messages.
@@ -81,8 +81,8 @@ func (c *capacity) tooLarge(size int) error {
 }
 
 // tryReserve counts messages that are about to be sent. It returns false if there may be no
-// room for them. The answers to earlier messages show how many others have stored meanwhile,
-// because they contain sequence numbers.
+// room for them. The answers to earlier messages show how many others have stored in the
+// meantime, because they contain sequence numbers.
 func (c *capacity) tryReserve(need load) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *capacity) nothingToPurge() {
 	c.nothingAt = time.Now()
 }
 
-// recentlyDenied records the error of a look at the stream, which may be nil, and reports
+// recentlyDenied records the error of querying the stream, which may be nil, and reports
 // whether the client was denied access within denialRetry.
 func (c *capacity) recentlyDenied(err error) bool {
 	c.mu.Lock()
@@ -189,7 +189,7 @@ func (u usage) excess(need load) int64 {
 	return max(lack(u.limit.messages, u.used.messages, need.messages, minSpareMessages), (bytes+u.mean()-1)/u.mean())
 }
 
-// makeRoom makes room for messages that are about to be sent to a topic: it purges messages
+// makeRoom makes room for messages that are about to be sent to a topic by purging messages
 // that every group has settled, oldest first, even if they are younger than Keep. It returns
 // false if that is not enough. Concurrent calls together purge about as much as one would.
 //
@@ -228,7 +228,7 @@ func (m *maintainer) makeRoom(ctx context.Context, loc *location, need load) (ok
 	}
 }
 
-// A reservation is the room that a call of Publish needs in a topic.
+// A reservation is the room that a Publish call needs in a topic.
 type reservation struct {
 	loc   *location
 	need  load

@@ -202,7 +202,7 @@ const stopped = 8 * time.Second
 var throughFailover = map[string]string{
 	"B.P01": "every event reaches every group",
 	"B.D01": "everything is handled to the end, through failures and retries",
-	"B.D12": "what comes again after the failover is what came before it",
+	"B.D12": "what is redelivered after the failover is what was delivered before it",
 	"B.A01": "an acknowledgement of the old leader does not settle what has failed",
 	"B.O01": "keys stay in order",
 	"B.O02": "keys stay in order while the delays of retries go to another leader",
@@ -212,8 +212,8 @@ var throughFailover = map[string]string{
 	"B.F03": "nothing is lost under load, though connections break besides",
 }
 
-// The leader of a test's stream pauses once the first messages are stored. Later it goes on as
-// if it still led.
+// The leader of a test's stream pauses once the first messages are stored. Later it continues
+// as if it still led.
 func TestConformanceFailover(t *testing.T) {
 	inFull(t)
 	var r rig

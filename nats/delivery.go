@@ -147,8 +147,8 @@ func (tok *token) stored() (stream string, sequence uint64, at time.Time) {
 }
 
 // A clock counts nanoseconds for leases. Go's monotonic clock stops while the machine is
-// suspended, but leases go on by the server's clock. A clock therefore adds every step of the wall
-// clock ahead of the monotonic clock, and ignores steps back.
+// suspended, but leases continue on the server's clock. A clock therefore adds every step of
+// the wall clock ahead of the monotonic clock, and ignores steps back.
 //
 // If somebody sets the wall clock forward, leases end early for this process. That is safe: the
 // process only assumes too early that it has lost them.

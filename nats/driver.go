@@ -238,7 +238,7 @@ func (a *urlConfig) credentials() (err error) {
 	return nil
 }
 
-// secure reads the TLS files.
+// loadTLS reads the TLS files.
 func (a *urlConfig) loadTLS() (err error) {
 	if a.tls {
 		a.config, err = a.files.Config()

@@ -14,12 +14,12 @@ import (
 
 var _ backend.Checker = (*Backend)(nil)
 
-// maxStreams is the most streams that Check looks at. One answer of the server lists a few
+// maxStreams is the most streams that Check inspects. One answer of the server lists a few
 // hundred.
 const maxStreams = 2000
 
-// Check implements [backend.Checker]. It looks at the account and at the settings of streams, in
-// a dozen requests at most.
+// Check implements [backend.Checker]. It inspects the account and the settings of streams, in a
+// dozen requests at most.
 func (b *Backend) Check(ctx context.Context) ([]backend.Finding, error) {
 	return run(ctx, b, "check", "", harmless, func(ctx context.Context) ([]backend.Finding, error) {
 		var account jetstream.AccountInfo

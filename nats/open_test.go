@@ -177,7 +177,7 @@ func TestNobodyIsThere(t *testing.T) {
 		require.ErrorIs(t, err, backend.ErrUnavailable)
 		require.ErrorIs(t, err, context.Canceled)
 	case <-time.After(4 * time.Second): // the dial timeout of two servers takes longer
-		t.Fatal("opening goes on when its context has ended")
+		t.Fatal("opening continues after its context has ended")
 	}
 }
 

@@ -29,8 +29,8 @@ type Options struct {
 	// Domain is the JetStream domain, for servers that reach JetStream over a leaf node.
 	Domain string
 
-	// APIPrefix replaces $JS.API at the beginning of the subjects of the JetStream API. Use
-	// it in an account that imports another account's API under a different name, for example
+	// APIPrefix replaces $JS.API at the beginning of the JetStream API's subjects. Use it in an
+	// account that imports another account's API under a different name, for example
 	// "JS.acme.API". The account must import $JS.ACK.> and the subjects of the topics under
 	// their own names. APIPrefix cannot be combined with Domain.
 	APIPrefix string

@@ -77,7 +77,7 @@ func TestPauseByAnotherProgram(t *testing.T) {
 	p, err = w.b.Paused(t.Context(), "orders", "g")
 	require.NoError(t, err)
 	require.Zero(t, p)
-	require.Empty(t, w.notices, "the engine tells of pauses")
+	require.Empty(t, w.notices, "the engine reports pauses")
 }
 
 // A member of another process learns of a pause and of its end without Maintain.

@@ -81,9 +81,9 @@ type window struct{ first, last uint64 }
 //
 // Each message costs one request for "the first message of the topic from this sequence on",
 // and one after another would take as many round trips as there are messages. Instead, up to
-// parallel requests go out together, one for each window of the span. A window that has given a
-// message goes on behind it, cut into smaller ones. A span therefore needs few round trips, wherever
-// in it the messages are.
+// parallel requests go out together, one for each window of the span. A window that has
+// returned a message continues behind it, cut into smaller ones. A span therefore needs few
+// round trips, wherever in it the messages are.
 func (a *api) readSpan(ctx context.Context, loc *location, first, last uint64, parallel int) (found []record, next uint64, err error) {
 	next = last + 1
 	for open := []window{{first, last}}; len(open) > 0; {

@@ -173,7 +173,7 @@ type pullRequest struct {
 // errExceeds means that the next message was larger than the bytes left in a pull.
 var errExceeds = errors.New("the next message does not fit")
 
-// pull fetches messages that are due. After a redelivered message it goes on until no message
+// pull fetches messages that are due. After a redelivered message it continues until no message
 // is due or the next one does not fit, because several messages may be redelivered at the same
 // time, and the bus relies on Receive to leave none that is due.
 func (s *source) pull(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, err error) {

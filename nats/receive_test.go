@@ -175,7 +175,7 @@ func TestLargerThanAnyLimit(t *testing.T) {
 			info, err := s.Info(t.Context())
 			require.NoError(t, err)
 			require.EqualValues(t, 2, info.State.Msgs)
-			require.True(t, p.conn.IsConnected(), "the connection bears it")
+			require.True(t, p.conn.IsConnected(), "the connection survives it")
 			require.Zero(t, p.conn.Stats().Reconnects)
 		})
 	}

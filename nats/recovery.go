@@ -18,9 +18,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A recovery finds deliveries that the server has sent to a member, and that were lost with
-// a connection. If the member is alone in its group, it recalls them: it gives them back
-// without a delay, so the server redelivers them before all others. Otherwise a lost
+// A recovery finds deliveries that the server has sent to a member, and that were lost with a
+// connection. If the member is alone in its group, it recalls them, which means that it gives
+// them back without a delay, so the server redelivers them before all others. Otherwise a lost
 // delivery is redelivered after its lease, because it might be one of another member.
 
 const (
@@ -177,8 +177,8 @@ func (s *source) ackSubjects(number uint64) func(sequence uint64) string {
 	}
 }
 
-// resolveDelays finds out whether messages have come again whose Delay has an unknown outcome.
-// If they have not, and the member is alone, it recalls them.
+// resolveDelays finds out whether the messages whose Delay has an unknown outcome have been
+// redelivered. If they have not, and the member is alone, it recalls them.
 func (s *source) resolveDelays(ctx context.Context) error {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -206,11 +206,11 @@ type tracker struct {
 	reply    string                  // reply subject of a delivery; empty before the first
 	delayed  map[uint64]pendingDelay // by sequence: messages that the member has given back
 	lost     map[uint64]bool         // sequences that the member has recalled; some may be of other topics
-	lostLeft int                     // how many of lost have not come again, at most
+	lostLeft int                     // how many of lost have not been redelivered, at most
 	lastSign time.Time               // when there was a sign of another member; zero if never
 }
 
-// A pendingDelay is a Delay whose message has not come again.
+// A pendingDelay is a Delay whose message has not been redelivered yet.
 type pendingDelay struct {
 	token   *token
 	due     int64 // when the message is due, at the latest
@@ -219,7 +219,7 @@ type pendingDelay struct {
 }
 
 // aloneAfter is how long there must be no sign of another member before a member counts as
-// alone. Maintain looks for signs at least every 5 seconds.
+// alone. Maintain checks for signs at least every 5 seconds.
 const aloneAfter = 15 * time.Second
 
 // Values of token.until that are not the end of a lease. Any other negative value -x means
@@ -284,7 +284,7 @@ func (t *tracker) arrived(m deliveryMeta, reply string) {
 	}
 }
 
-// done records that the message has come again, or will.
+// done records that the message has been redelivered, or will be.
 func (d pendingDelay) done() {
 	if !d.certain {
 		d.token.until.Store(untilGivenBack)
@@ -321,8 +321,8 @@ func (t *tracker) reset() {
 	t.lostLeft = 0
 }
 
-// overdue returns the sequences of messages that are due but have not come again. Unless always
-// is set, it returns none if every Delay of them has a certain outcome.
+// overdue returns the sequences of messages that are due but have not been redelivered. Unless
+// always is set, it returns none if each of their Delays has a certain outcome.
 func (t *tracker) overdue(always bool) (sequences []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -382,8 +382,8 @@ func (t *tracker) dropDelay(tok *token) bool {
 	return mine
 }
 
-// startDelay records a Delay before it is sent, because its message may come again before the
-// answer does. No other member gets the message before the instant first.
+// startDelay records a Delay before it is sent, because its message may be redelivered before
+// the answer arrives. No other member gets the message before the instant first.
 func (t *tracker) startDelay(tok *token, first int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -406,7 +406,7 @@ func (t *tracker) endDelay(tok *token, due int64, o outcome) {
 	defer t.mu.Unlock()
 	m, _ := parseReply(tok.reply)
 	d := t.delayed[m.sequence]
-	waits := d.token == tok // the message has not come again
+	waits := d.token == tok // the message has not been redelivered
 	switch {
 	case waits && o == outcomeFailed && d.before > 0:
 		delete(t.delayed, m.sequence)

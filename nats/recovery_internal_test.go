@@ -210,7 +210,7 @@ func TestSignsOfAnotherMember(t *testing.T) {
 		"lost deliveries":              {func(t *tracker) { t.compare(t.snapshot(), state(15, 15, 1), 1) }, true},
 		"acknowledgements on the way":  {func(t *tracker) { t.compare(t.snapshot(), state(10, 3, 0), 1) }, true},
 		"the next number":              {func(t *tracker) { t.arrived(deliveryMeta{1, 1011, 11}, "") }, true},
-		"a consumer made anew":         {func(t *tracker) { t.arrived(deliveryMeta{1, 2000, 1}, "") }, true},
+		"a recreated consumer":         {func(t *tracker) { t.arrived(deliveryMeta{1, 2000, 1}, "") }, true},
 		"numbers that do not arrive":   {func(t *tracker) { t.arrived(deliveryMeta{1, 1012, 12}, "") }, false},
 		"a waiting pull":               {func(t *tracker) { t.compare(t.snapshot(), state(10, 10, 2), 1) }, false},
 		"a pending message":            {func(t *tracker) { t.compare(t.snapshot(), state(10, 11, 0), 1) }, false},

@@ -452,7 +452,7 @@ func TestDelayAfterAnUnknownOutcomeOfOneOfTwo(t *testing.T) {
 }
 
 // An Ack whose outcome is unknown ends no lease: the message may still be pending, so the
-// member goes on to extend the lease, and repeats the Ack.
+// member continues to extend the lease, and repeats the Ack.
 func TestExtendAfterAnUnknownAck(t *testing.T) {
 	t.Parallel()
 	r, server := new(rig), natstest.Start(t)

@@ -30,7 +30,8 @@ func TestNothingIsSentAfterALostConnection(t *testing.T) {
 	require.ErrorIs(t, <-sent, errNotConnected)
 }
 
-// A held has a backend whose client library dials a silent server and holds its lock meanwhile.
+// A held has a backend whose client library is dialing a silent server and holds its lock in
+// the meantime.
 type held struct {
 	*Backend
 	conn *natsgo.Conn

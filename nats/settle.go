@@ -67,14 +67,14 @@ func (s *source) Ack(ctx context.Context, ds []*backend.Delivery) error {
 		case outcomeDone:
 			tok.source.tracker.settled(tok)
 		case outcomeUncertain:
-			tok.ackUncertain.Store(true) // the lease goes on: the message may still be pending
+			tok.ackUncertain.Store(true) // the lease continues, because the message may still be pending
 		}
 	}})
 }
 
 // Delay implements [backend.Delayer]. If its outcome is unknown, you may repeat it: a repetition
-// succeeds if it is sent before the message may be due, if the message has come again, or if
-// the member is alone in its group and has recalled the message.
+// succeeds if it is sent before the message may be due, if the message has been redelivered, or
+// if the member is alone in its group and has recalled the message.
 func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	called := time.Now()
 	for i := range ds {

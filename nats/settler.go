@@ -131,7 +131,7 @@ func (t *operatorSettle) settle(ctx context.Context) error {
 }
 
 // addToList adds an entry to the list of the consumer. The server has no conditional update, so
-// after each write addToList looks whether another client has overwritten it.
+// after each write addToList checks whether another client has overwritten it.
 func (t *operatorSettle) addToList(ctx context.Context, entry string) error {
 	t.backend.settledMu.Lock()
 	defer t.backend.settledMu.Unlock()

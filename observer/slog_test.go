@@ -149,7 +149,7 @@ func TestSlogCountsLinesOfOneKind(t *testing.T) {
 	})
 }
 
-// A failure that stays is told once a minute.
+// A persistent failure is logged once a minute.
 func TestSlogOfAnEndlessOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLineLog()

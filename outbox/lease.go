@@ -61,7 +61,7 @@ func (l *lease) look(ctx context.Context) (owner string, left time.Duration, err
 	return owner, time.Duration(expires-now) * time.Millisecond, nil
 }
 
-// claim makes l the owner, unless another relay has become the owner since the last look.
+// claim makes l the owner, unless another relay has become the owner since l last checked.
 func (l *lease) claim(ctx context.Context) error {
 	span, now := l.o.options.Lease.Milliseconds(), l.o.d.now
 	s := l.o.d.statement("UPDATE ", l.o.tables.relay, " SET owner = ").arg(l.owner).

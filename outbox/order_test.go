@@ -125,7 +125,7 @@ func TestOrderIsCommitOrder(t *testing.T) {
 }
 
 // The order of first occurrences does not need the lease: it holds even if several relays
-// publish at once, as a frozen relay does that goes on.
+// publish at once, as happens when a frozen relay continues.
 func TestOrderWithoutALease(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
 		r := newRig(t, db, outbox.Options{Batch: 20, Poll: time.Millisecond})

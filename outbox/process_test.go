@@ -142,7 +142,7 @@ func (p *processes) kill() time.Duration {
 	return time.Since(began)
 }
 
-// freeze stops the active process until another one has taken over, and then lets it go on.
+// freeze stops the active process until another one has taken over, and then lets it continue.
 func (p *processes) freeze() {
 	p.t.Helper()
 	cmd := p.active()

@@ -36,8 +36,8 @@ func TestPublishedIfCommitted(t *testing.T) {
 	})
 }
 
-// All fields of an event arrive as they were, also texts with signs that SQL or a database
-// treats in a special way, and many events of one call.
+// All fields of an event arrive unchanged, including text with characters that SQL or a
+// database treats specially, and so do many events of one call.
 func TestEventsArriveUnchanged(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
 		r := newRig(t, db, outbox.Options{Service: "writer"})
@@ -74,7 +74,7 @@ func TestEventsArriveUnchanged(t *testing.T) {
 	})
 }
 
-// The database keeps any bytes of an ID, also ones that Publish of this version refuses.
+// The database keeps any bytes in an ID, even ones that this version's Publish refuses.
 func TestControlCharacters(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
 		r := newRig(t, db, outbox.Options{})

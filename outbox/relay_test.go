@@ -86,8 +86,8 @@ var (
 	errBehind = errors.New("behind a failed event of the key")
 )
 
-// Promise 5: an event that the bus refuses for good is set aside with its reason, told,
-// counted and listed. Others go on, also of its key.
+// Promise 5: an event that the bus refuses for good is set aside with its reason, reported,
+// counted and listed. Other events continue, even those of its key.
 func TestRefusedEvents(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
 		var mu sync.Mutex
@@ -111,7 +111,7 @@ func TestRefusedEvents(t *testing.T) {
 		s, err := r.Stats(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 3, s.Refused)
-		require.Eventually(t, func() bool { // each is told after its row was set aside
+		require.Eventually(t, func() bool { // each is reported after its row was set aside
 			mu.Lock()
 			defer mu.Unlock()
 			return len(told) == 3
@@ -276,7 +276,7 @@ func TestATopicWaits(t *testing.T) {
 	})
 }
 
-// A key whose event fails waits, and other keys of the topic go on, also beyond a batch. A
+// A key whose event fails waits, while the topic's other keys continue, even beyond a batch. A
 // row without a key waits alone.
 func TestAKeyWaits(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
@@ -328,7 +328,7 @@ func TestATopicHangs(t *testing.T) {
 	})
 }
 
-// Promise 6: a panic of a callback stops nothing, and is told.
+// Promise 6: a panic in a callback stops nothing, and is reported.
 func TestCallbacksPanic(t *testing.T) {
 	t.Parallel()
 	var f told

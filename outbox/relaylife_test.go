@@ -96,7 +96,7 @@ func TestTablesAreCreatedLater(t *testing.T) {
 	})
 }
 
-// The relay goes on after an outage of the database.
+// The relay continues after a database outage.
 func TestTheDatabaseStops(t *testing.T) {
 	t.Parallel()
 	s := sqltest.Start(t, "postgres")

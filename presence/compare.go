@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A Setting is a setting of the members of one group.
+// A Setting is one setting with which the members of a group run.
 type Setting struct {
 	Topic  string  `json:"topic"` // as in the Subscriptions
 	Group  string  `json:"group"`

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// Settings has each field of SubscribeOptions, also the fields of later versions.
+// Settings has each field of SubscribeOptions, including those that later versions add.
 func TestSettingsHasEachField(t *testing.T) {
 	o := eventbus.SubscribeOptions{
 		Limiter: limiter.MaxInFlight(1), OnDeadLetter: func(*eventbus.Event, eventbus.DeadLetter) {},

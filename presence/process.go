@@ -146,24 +146,24 @@ func lasting(subscriptions []Subscription) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// message returns the message that stores p, with a payload of at most most bytes, leaving out
+// message returns the message that stores p, with a payload of at most limit bytes, leaving out
 // subscriptions as far as necessary.
-func (p *Process) message(most int) (*backend.Message, error) {
+func (p *Process) message(limit int) (*backend.Message, error) {
 	payload, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(p.Subscriptions); n > 0 && len(payload) > most {
+	if n := len(p.Subscriptions); n > 0 && len(payload) > limit {
 		less := *p
 		if slices.ContainsFunc(p.Subscriptions, func(s Subscription) bool { return len(s.Events) > 0 }) {
 			less.Subscriptions = slices.Clone(p.Subscriptions)
 			for i := range less.Subscriptions {
 				less.Subscriptions[i].Events = nil
 			}
-			return less.message(most)
+			return less.message(limit)
 		}
 		less.Subscriptions, less.More = p.Subscriptions[:n/2], p.More+n-n/2
-		return less.message(most)
+		return less.message(limit)
 	}
 	return eventbus.MessageOf(Topic, &eventbus.Event{
 		ID: p.ID, Type: Type, Source: p.Service, Time: p.Written, ContentType: "application/json", Payload: payload,

@@ -42,7 +42,7 @@ func (b *blocked) Publish(ctx context.Context, ms []*backend.Message) error {
 	return b.Backend.Publish(ctx, ms)
 }
 
-// A failure is told, and the process is there again when the broker is.
+// A failure is reported, and the process is back when the broker is.
 func TestFailureIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := inmemory.New(inmemory.Options{})

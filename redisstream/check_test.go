@@ -51,8 +51,8 @@ func TestServerThatEvictsIsRefused(t *testing.T) {
 	publish(t, b, batch("c", 1))
 }
 
-// A server that evicts only keys with a time to live keeps topics and delays. It is used,
-// and the operator is told once.
+// A server that evicts only keys with a time to live keeps topics and delays. It is used, and
+// the operator is notified once.
 func TestServerThatEvictsMarksIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Args("--maxmemory-policy", "volatile-lru"))

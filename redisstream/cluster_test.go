@@ -48,8 +48,8 @@ func publishTo(t testing.TB, b backend.Backend, limit time.Duration, topics ...s
 	return errs
 }
 
-// A master that died stops only its own topics, also in a program that starts after its
-// end. When the master is back its topics work, and its settings are looked at.
+// A dead master stops only its own topics, even in a program that starts after its death. When
+// the master is back, its topics work and its settings are checked.
 func TestDeadMasterStopsOnlyItsTopics(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

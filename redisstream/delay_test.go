@@ -32,9 +32,9 @@ func TestDelayForEver(t *testing.T) {
 	nothing(t, s, time.Second)
 }
 
-// A message is delivered soon after its delay is over, also by an idle server, which ends a
-// read that waits up to 100 ms late. A delay may begin while a read waits or before. Only
-// without other tests beside it does the test bound the times.
+// A message is delivered soon after its delay is over, even by an idle server, which ends a
+// waiting read up to 100 ms late. A delay may begin before or during a waiting read. The test
+// bounds the times only if no other tests run at the same time.
 func TestDelaysEndPromptly(t *testing.T) {
 	if !alone() {
 		t.Parallel()

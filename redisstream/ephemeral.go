@@ -34,10 +34,10 @@ type ephemeralGroups struct {
 	lastReap atomic.Int64 // when reap last began, in nanoseconds since 1970
 }
 
-// updateIndex returns a call that sets when members must be checked, and asks for at most most
+// updateIndex returns a call that sets when members must be checked, and asks for at most limit
 // members whose time has come. updates are names and milliseconds; see index.lua.
-func (e *ephemeralGroups) updateIndex(most int, updates ...any) *call {
-	return indexScript.call([]string{e.backend.indexKey()}, append([]any{most, millis(checkClaim)}, updates...)...)
+func (e *ephemeralGroups) updateIndex(limit int, updates ...any) *call {
+	return indexScript.call([]string{e.backend.indexKey()}, append([]any{limit, millis(checkClaim)}, updates...)...)
 }
 
 // indexName returns the name of a member in the index.

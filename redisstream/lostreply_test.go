@@ -17,9 +17,9 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// These tests are about a member that continues after a call without an answer, such as a
-// call under way when its server was killed. The lease is long. So a message is
-// redelivered only because the member knows what to ask for.
+// These tests are about a member that continues after a call without an answer, such as a call
+// under way when its server was killed. The lease is long, so a message is redelivered only
+// because the member knows what to ask for.
 
 func interrupted(t *testing.T) (*redisstream.Backend, member, *faultproxy.Proxy) {
 	server := redistest.Start(t)
@@ -274,7 +274,7 @@ func (p *proxied) lose(t *testing.T, b *redisstream.Backend, ms []*backend.Messa
 	if ms[0].Once {
 		publish(t, b, ms)
 		for i, m := range ms {
-			require.Equal(t, unknown[i], m.Duplicate, "a message that was stored is known when it comes again")
+			require.Equal(t, unknown[i], m.Duplicate, "a message that was stored is known when it is sent again")
 		}
 	}
 }

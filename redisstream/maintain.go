@@ -30,7 +30,7 @@ const (
 // deletes the ephemeral groups of all topics whose members have not been heard of.
 //
 // Of all processes, one trims a topic and one works on each group: the one that did it last, as
-// long as it calls often enough. In the others, Maintain meanwhile does nothing.
+// long as it calls often enough. In the others, Maintain does nothing during that time.
 func (b *Backend) Maintain(ctx context.Context, topic, group string) (time.Duration, error) {
 	stream := b.streamKey(topic)
 	delayed := delayedKey(stream, group)

@@ -131,8 +131,8 @@ func holder(ctx context.Context, client *redis.Client) (member, []backend.Delive
 	return s.(member), held, nil
 }
 
-// hold receives three deliveries. When it is told to, it gives one back, extends one and
-// acknowledges one.
+// hold receives three deliveries. On command, it gives one back, extends one and acknowledges
+// one.
 func hold(ctx context.Context, client *redis.Client, told *bufio.Scanner) error {
 	s, held, err := holder(ctx, client)
 	if err != nil {

@@ -137,14 +137,14 @@ func returnAfter(ctx context.Context, s *source, position string) (err error) {
 }
 
 // runTake runs take.lua once. more means that the script asks to be run again at once.
-func (s *source) runTake(ctx context.Context, most int, maxBytes int64) (ds []backend.Delivery, more bool, err error) {
+func (s *source) runTake(ctx context.Context, limit int, maxBytes int64) (ds []backend.Delivery, more bool, err error) {
 	start, bytesLeft := time.Now(), int64(replyBytes)
 	if maxBytes > 0 {
 		bytesLeft = min(bytesLeft, maxBytes)
 	}
 	keys, own := s.incarnation.takeArgs([]string{s.stream, s.delayed, sweepKey(s.delayed), pauseKey(s.delayed)}, start)
 	c := takeScript.call(keys, append([]any{
-		s.config.Group, s.name, most, millis(s.config.Lease), s.sweepOwner, s.sweepAfter, bytesLeft, s.runNumber, s.lostRun, bytes.TrimLeft(s.highest, "abcdef"),
+		s.config.Group, s.name, limit, millis(s.config.Lease), s.sweepOwner, s.sweepAfter, bytesLeft, s.runNumber, s.lostRun, bytes.TrimLeft(s.highest, "abcdef"),
 	}, own...)...)
 	s.scheduleTake(start.Add(blockTime))
 	s.send(ctx, c)
@@ -173,7 +173,7 @@ func (s *source) runTake(ctx context.Context, most int, maxBytes int64) (ds []ba
 // It asks for as many as probably have at most maxBytes together.
 func (s *source) takeNew(ctx context.Context, limit int, maxBytes int64, wait bool) ([]backend.Delivery, error) {
 	// The reply must not become too large, because redis-server builds all of it before it
-	// sends any part, and serves no other client meanwhile.
+	// sends any part, and serves no other client in the meantime.
 	count := min(limit, max(minRead, replyBytes/max(s.meanSize, 1)))
 	if maxBytes > 0 {
 		count = int(min(int64(count), max(1, maxBytes/max(s.maxSize, 1))))

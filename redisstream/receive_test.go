@@ -113,7 +113,7 @@ func TestPayloadsOfAnySize(t *testing.T) {
 }
 
 // Once a member knows that events are large, a read asks for few. redis-server makes a
-// whole reply before it sends it, and serves no other client meanwhile.
+// whole reply before it sends it, and serves no other client in the meantime.
 func TestLargeEventsAreReadByFew(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t).Client(t), redisstream.Options{})

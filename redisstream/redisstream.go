@@ -159,7 +159,7 @@ type Backend struct {
 	ephemerals ephemeralGroups
 
 	mu sync.Mutex
-	// repairFrom has, by delayedKey, the ID after which the next Maintain goes on repairing
+	// repairFrom holds, by delayedKey, the ID after which the next Maintain continues to repair
 	// delayed messages.
 	repairFrom map[string]string
 }

@@ -61,8 +61,8 @@ func TestBusOutlivesItsMaster(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, bus.Ready(t.Context()))
 
-	// Messages that the replica has not received are lost, as documented. So the test
-	// waits for the replica.
+	// Messages that the replica has not received are lost, as documented, so the test waits for
+	// the replica.
 	inStep := func() {
 		conn := sentinel.Master().Client(t).Conn()
 		defer conn.Close()

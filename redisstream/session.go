@@ -134,8 +134,8 @@ func (s *session) dialer(nc *nodeClient, dial func(context.Context, string, stri
 
 var errReplaced = &net.OpError{Op: "dial", Err: errors.New("the master was replaced meanwhile")}
 
-// handshake returns the function that go-redis calls at the end of the handshake of a new
-// connection. It rejects a master that was replaced since the call began. For a reader, it also
+// handshake returns the function that go-redis calls at the end of a new connection's
+// handshake. It rejects a master that was replaced since the call began. For a reader, it also
 // asks the server for the connection's ID, without which unblock cannot wake a read.
 func (s *session) handshake(nc *nodeClient, hook func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, c *redis.Conn) (err error) {

@@ -69,10 +69,10 @@ func (s *source) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return err
 }
 
-// settle splits ds into parts of at most most deliveries, makes one call for each part with
+// settle splits ds into parts of at most limit deliveries, makes one call for each part with
 // newCall, and sends all calls in one round trip. newCall gets the indexes of the deliveries. A
 // delivery of another group gets an error.
-func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, most int, newCall func(part []int) *call) error {
+func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, limit int, newCall func(part []int) *call) error {
 	if s.closed.Load() {
 		return s.failure(op, backend.ErrClosed)
 	}
@@ -92,7 +92,7 @@ func (s *source) settle(ctx context.Context, op string, ds []*backend.Delivery, 
 			mine = append(mine, i)
 		}
 	}
-	parts := slices.Collect(slices.Chunk(mine, most))
+	parts := slices.Collect(slices.Chunk(mine, limit))
 	calls := make([]*call, len(parts))
 	for k, part := range parts {
 		calls[k] = newCall(part)

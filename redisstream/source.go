@@ -38,8 +38,8 @@ type source struct {
 	loan       slab.Loan  // the deliveries that are lent to the caller of Receive
 	receivedAt time.Time  // when the last Receive was called
 	lastFailed bool       // the last Receive failed
-	sweepOwner int        // index of the consumer at which take.lua goes on looking for expired leases
-	sweepAfter string     // ID after which it goes on at that consumer
+	sweepOwner int        // index of the consumer at which take.lua resumes its search for expired leases
+	sweepAfter string     // ID after which it resumes at that consumer
 	runNumber  int        // number of the next run of take.lua; grows after each run that got a reply
 	lostRun    int        // runNumber when a reply was lost; 0 once its messages were given back
 	highest    []byte     // highest position received
@@ -171,7 +171,7 @@ func (m *members) ephemeral(topic, group string) (all []*source) {
 	return all
 }
 
-// groups returns the names of the groups of a topic that have a member here. The topic may be
+// groups returns the names of a topic's groups that have a member here. The topic may be
 // trimmed only if each of them exists. Ephemeral groups are left out, because they may have
 // ended.
 func (m *members) groups(topic string) (names []any) {

@@ -23,9 +23,9 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// The bounds on commands of the bus, with default options. All commands count after the
-// first handler began, also of sweeps and upkeep. Commands of connecting and subscribing
-// do not count.
+// The bounds on commands of the bus, with default options. All commands after the start of the
+// first handler count, including those for sweeps and upkeep. Commands for connecting and
+// subscribing do not count.
 const (
 	mostConsuming  = 12 // commands for 1,000 events, with handlers that take no time
 	mostWorking    = 40 // with handlers that take 50 µs
@@ -59,7 +59,7 @@ func groupsOf(talks []talk) (groups []string) {
 }
 
 // The bus sends no more commands than the bounds of talks. The test's clock moves only while
-// every handler works and no command is under way. So neither the machine's speed nor other
+// every handler works and no command is under way, so neither the machine's speed nor other
 // programs change the counts.
 func TestWireConsume(t *testing.T) {
 	t.Parallel()
@@ -300,11 +300,11 @@ type talkativeSource struct {
 func (s talkativeSource) Unwrap() backend.Source { return s.Source }
 
 // Receive implements [backend.Source].
-func (s talkativeSource) Receive(ctx context.Context, most int, maxBytes int64) ([]backend.Delivery, error) {
+func (s talkativeSource) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	if s.of.reads > 0 {
-		most = min(most, s.of.reads)
+		limit = min(limit, s.of.reads)
 	}
-	return s.Source.Receive(ctx, most, maxBytes)
+	return s.Source.Receive(ctx, limit, maxBytes)
 }
 
 // Ack implements [backend.Source].

@@ -42,7 +42,7 @@ type Bus interface {
 
 // Options of a [Client]. The zero value is ready to use.
 type Options struct {
-	// Timeout limits a call of Do whose context has no deadline. Default 10 s.
+	// Timeout limits a Do call whose context has no deadline. Default 10 s.
 	Timeout time.Duration
 }
 

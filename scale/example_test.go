@@ -14,7 +14,8 @@ import (
 )
 
 // A subscription begins with one handler. While events wait, the Autoscaler adds handlers. The
-// limiter keeps the number of held events at the number that the service behind the handlers bears.
+// limiter keeps the number of held events at the number that the service behind the handlers
+// can take.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})

@@ -176,8 +176,8 @@ func TestUnknown(t *testing.T) {
 	})
 }
 
-// A broker that is away for long changes nothing, and each look is told. When it is back, the
-// hysteresis begins anew.
+// A long broker outage changes nothing, and each failed sample is reported. When the broker is
+// back, the hysteresis starts over.
 func TestBrokerAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(3)
@@ -276,7 +276,7 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// A backend that does not answer within Poll is a failed look, and is told.
+// If a backend does not answer within Poll, the sample has failed, which is reported.
 func TestHangingStatsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &hanging{newGroup(4)}

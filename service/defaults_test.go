@@ -27,7 +27,7 @@ var samples = eventbus.SubscribeOptions{
 	},
 }
 
-// each calls f with each option, also with the options of Retry.
+// each calls f with each option, including those of Retry.
 func each(v reflect.Value, path []int, f func(name string, path []int)) {
 	for i := range v.NumField() {
 		field, at := v.Type().Field(i), append(slices.Clone(path), i)

@@ -20,7 +20,7 @@ const (
 
 // An Outcome counts what happened in a service since its start. It counts every run once, whether
 // its group is running, was stopped, or was aborted at the end of the drain. A run that is still
-// going on when the drain ends counts under Left, and its later result is not counted.
+// in progress when the drain ends counts under Left, and its later result is not counted.
 type Outcome struct {
 	// Errors is the number of errors of the service itself: groups that could not start or failed
 	// for good, servers that failed, and failures of the shutdown other than its deadline. Err has

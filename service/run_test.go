@@ -164,7 +164,7 @@ func TestASecondSignalAborts(t *testing.T) {
 	})
 	runs(t, Options{}, map[string]eventbus.Handler{"a": takes(time.Hour)}, func(r *running) {
 		r.publish("1")
-		r.cancel() // a first signal after the end of ctx asks for the end that goes on
+		r.cancel() // a first signal after the end of ctx asks for the shutdown that is already in progress
 		time.Sleep(5 * time.Second)
 		r.signals <- os.Interrupt
 		o := r.ends(6 * time.Second)

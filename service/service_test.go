@@ -226,7 +226,7 @@ func TestStopAndReplace(t *testing.T) {
 		require.EqualValues(t, 3, other.Load())
 		require.NoError(t, s.Register(t.Context(), "other", Group{Topic: "orders", Handler: counting(&other)}))
 		time.Sleep(time.Second)
-		require.EqualValues(t, 4, other.Load(), "a service may go on after StopAll")
+		require.EqualValues(t, 4, other.Load(), "a service may continue after StopAll")
 	})
 }
 

@@ -87,8 +87,8 @@ func fill(ctx context.Context, bus *eventbus.Bus, n int) error {
 	return nil
 }
 
-// follow runs an Autoscaler, and notes the course, until all events are handled and one handler has been left
-// for some looks.
+// follow runs an Autoscaler, and records its course, until all events are handled and one
+// handler has been left for some looks.
 func (r *result) follow(ctx context.Context, sub *eventbus.Subscription, c *counter, p plan) error {
 	scaler := scale.Autoscaler{
 		Poll: p.poll(),

@@ -124,7 +124,7 @@ func (a *boltAccount) check(t *testing.T) (twice int) {
 func boltShop(t *testing.T) {
 	ctx := t.Context()
 	bus, err := eventbus.Open(ctx, os.Getenv(boltURL), eventbus.Options{
-		Instance: "shop-0", Observer: observer.Slog(slog.New(slog.DiscardHandler)), // its events come again at once
+		Instance: "shop-0", Observer: observer.Slog(slog.New(slog.DiscardHandler)), // its events are redelivered at once
 	}, bolt.Driver{})
 	require.NoError(t, err)
 	for _, group := range boltGroups {

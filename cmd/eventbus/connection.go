@@ -99,7 +99,8 @@ func ignoreUnsupported(err error) error {
 	return err
 }
 
-// bound calls f, which asks the backend, with a context that ends after c.timeout. If the time runs out, the error is a
+// bound calls f, which queries the backend, with a context that ends after c.timeout. If the
+// time runs out, the error is a
 // *timeoutError.
 func (c *connection) bound(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimedOut)

@@ -64,7 +64,7 @@ func (v visitor) page(path string) string {
 	return text
 }
 
-// link returns the URL of the first link with this text; empty: there is none.
+// link returns the URL of the first link with this text, or "" if there is none.
 func link(page, text string) string {
 	found := regexp.MustCompile(`<a [^>]*href="([^"]*)"[^>]*>` + regexp.QuoteMeta(text) + `</a>`).FindStringSubmatch(page)
 	if found == nil {

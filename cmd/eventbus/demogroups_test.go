@@ -220,7 +220,7 @@ func demoGroups(t *testing.T, k kind, n int) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	took := time.Since(published).Round(100 * time.Millisecond)
-	time.Sleep(max(0, time.Until(frozen.Add(2*groupLease+3*time.Second)))) // the frozen one goes on
+	time.Sleep(max(0, time.Until(frozen.Add(2*groupLease+3*time.Second)))) // the frozen one continues
 	s, err := groupStats(t.Context(), b)
 	require.NoError(t, err)
 	for _, m := range members {

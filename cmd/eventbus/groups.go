@@ -139,7 +139,7 @@ func newGroupsReset(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	var to string
 	cmd := c.command(&cobra.Command{
 		Use: "reset TOPIC GROUP", Short: "Let a group start over from another position", Example: "  eventbus groups reset orders billing --to latest --yes",
-		Long: "Let a group start over. It forgets which events it held and which were waiting for another\nattempt, and running members go on from the new position. The topic still has the events that\nsome group has not settled, and settled ones if it keeps them: see topics set --keep.",
+		Long: "Let a group start over. It forgets which events it held and which were waiting for another\nattempt, and running members continue from the new position. The topic still has the events that\nsome group has not settled, and settled ones if it keeps them: see topics set --keep.",
 	}, 2, func(ctx context.Context, cmd *cobra.Command, bus *eventbus.Bus, topic, group string) error {
 		if to == "" {
 			return errors.New("give --to")

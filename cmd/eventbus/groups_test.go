@@ -40,7 +40,7 @@ func TestGroupsChange(t *testing.T) {
 	})
 }
 
-// A group is paused and goes on. The table of groups says by whom and why.
+// A group is paused and resumed. The table of groups says who paused it and why.
 func TestPause(t *testing.T) {
 	onEach(t, func(t *testing.T, b *bench) {
 		_, err := backend.PauserOf(b.b)

@@ -93,7 +93,7 @@ func TestAServerThatDies(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		await(t, "one is handled", func() bool { return strings.Count(out.String(), "\n") == 1 })
 		s.Kill()
-		// The first failed call is told: a read, or a look for scheduled events.
+		// The first failed call is reported, be it a read or a check for scheduled events.
 		await(t, "it says so", func() bool { return strings.Contains(errs.String(), ` failed" topic=orders`) })
 		r := s.run(numbered(1), "pub", "orders", "--connect-timeout", "300ms")
 		require.Equal(t, 1, r.code)

@@ -48,7 +48,7 @@ the drain short. The exit code is the highest that applies:
   0  a clean end
   1  an error: acknowledgements were not confirmed, or standard output could not be
      written (an event that was not printed is not acknowledged). With
-     --fail-on-dead-letter, also that an event went to the dead-letter topic or was
+     --fail-on-dead-letter, it is also 1 if an event went to the dead-letter topic or was
      discarded; that is the default if --count or --idle-exit ended sub
   2  a command was killed: by a signal, at --timeout, or when its lease was lost
   3  --drain ran out, and commands were killed or events left`

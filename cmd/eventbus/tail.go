@@ -194,7 +194,8 @@ func (t *tail) passes(ctx context.Context, err error) bool {
 	return passes && t.follow && ctx.Err() == nil
 }
 
-// isRecord reports whether m is a record of package lifecycle about group; empty: about any.
+// isRecord reports whether m is a record of package lifecycle about group, or about any group
+// if group is empty.
 func isRecord(m *backend.Message, group string) bool {
 	r, ok, err := lifecycle.Decode(m)
 	return ok && err == nil && (group == "" || r.Group == group)

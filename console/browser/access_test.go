@@ -101,7 +101,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// allows requires that axe-core finds nothing in the present page, and that the page fits the screen.
+// allows requires that axe-core finds nothing on the current page, and that the page fits the screen.
 func (w *tab) allows(v view, source string) {
 	w.t.Helper()
 	eval[any](w, source+"; 0")
@@ -134,7 +134,7 @@ func TestKeyboard(t *testing.T) {
 	w.quiet()
 }
 
-// tabsThrough presses Tab for each control of the present page.
+// tabsThrough presses Tab for each control on the current page.
 func (w *tab) tabsThrough(v view) {
 	w.t.Helper()
 	// The live parts are replaced meanwhile, so a control is known by its text and its target.

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus"
 )
 
-// result waits for the end of the job on the present page, and requires this result.
+// result waits for the end of the job on the current page, and requires this result.
 func (w *tab) result(want string) {
 	w.t.Helper()
 	w.until("the job ends", func() bool {

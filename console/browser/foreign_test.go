@@ -16,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/console"
 )
 
-// A diary notes the requests that reach a console from foreign pages.
+// A diary records the requests that reach a console from foreign pages.
 type diary struct {
 	next http.Handler
 

@@ -134,8 +134,8 @@ func (w *tab) events(page string) (urls []string) {
 	return urls
 }
 
-// harmless requires that the present page has no element, attribute or link that the console does not
-// write, and no character that hides or reverses others.
+// harmless requires that the current page has no element, attribute or link that the console
+// does not write, and no character that hides or reverses others.
 func (w *tab) harmless(page string) {
 	w.t.Helper()
 	require.Empty(w.t, eval[[]string](w, `[...document.querySelectorAll("*")].flatMap(e => [

@@ -47,7 +47,7 @@ func onEach(t *testing.T, test func(t *testing.T, s *stand)) {
 	}
 }
 
-// row returns the row of a group of the orders; nil: there is none.
+// row returns the row for one of the groups of orders, or nil if there is none.
 func (w *tab) row(group string) map[string]string {
 	w.t.Helper()
 	for _, row := range w.rows("Groups") {
@@ -58,8 +58,9 @@ func (w *tab) row(group string) map[string]string {
 	return nil
 }
 
-// An operator sees each group in its state, finds the events, and reads why some have failed. The
-// figures change while the page is open, and an outage is told and ends, all without a reload.
+// An operator sees each group in its state, finds the events, and reads why some have failed.
+// The numbers change while the page is open, and an outage is shown and disappears again, all
+// without a reload.
 func TestOnEachBackend(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *stand) {
@@ -233,7 +234,7 @@ func lettersAreExplained(w *tab, s *stand) {
 func stepsAndPlansAreShown(w *tab) {
 	const error = "the customer has no account yet"
 	w.open("group?topic=" + ordersTopic + "&name=loyalty")
-	w.until("the retry is told", func() bool {
+	w.until("the retry is shown", func() bool {
 		rows := w.rows("Events waiting for another attempt")
 		return len(rows) == 1 && rows[0]["Error"] == error
 	})
@@ -243,7 +244,7 @@ func stepsAndPlansAreShown(w *tab) {
 		return len(rows) > 0 && rows[0]["Program"] == "checkout"
 	})
 	w.open("group?topic=" + parcelsTopic + "&name=tracking")
-	w.until("the owner is told", func() bool {
+	w.until("the owner is shown", func() bool {
 		rows := w.rows("Members and their partitions")
 		return len(rows) == 1 && rows[0]["Owns"] == "4"
 	})
@@ -255,8 +256,8 @@ func stepsAndPlansAreShown(w *tab) {
 	})
 }
 
-// figuresAreLive publishes orders, and the page shows them. The link that has the focus keeps it, also
-// if other rows have the same link.
+// figuresAreLive publishes orders, and the page shows them. The link that has the focus keeps
+// it, even if other rows have the same link.
 func figuresAreLive(w *tab, s *stand) {
 	t := w.t
 	w.open("?q=" + ordersTopic)
@@ -302,14 +303,14 @@ func anOutageIsTold(w *tab, s *stand) {
 	eval[bool](w, "window.same = true")
 	before := w.row("audit")["Lag"]
 	s.broker.Kill()
-	w.until("the outage is told", func() bool { return strings.Contains(w.text("#state .outage"), "Last updated 20") })
-	require.Equal(w.t, before, w.row("audit")["Lag"], "the last figures stay")
+	w.until("the outage is shown", func() bool { return strings.Contains(w.text("#state .outage"), "Last updated 20") })
+	require.Equal(w.t, before, w.row("audit")["Lag"], "the last numbers stay")
 	s.broker.Run()
 	w.until("the broker is back", func() bool {
 		return w.text("#state .outage") == "" && strings.HasPrefix(w.text("#state"), "Updated 20")
 	})
 	s.order(1)
-	w.until("the figures go on", func() bool { return w.row("audit")["Lag"] > before })
+	w.until("the numbers change again", func() bool { return w.row("audit")["Lag"] > before })
 	require.True(w.t, eval[bool](w, "window.same"), "the page was not loaded again")
 	w.quiet()
 }
@@ -322,7 +323,7 @@ func theConsoleIsAway(w *tab, s *stand) {
 	s.site.end()
 	w.until("the page says that it is alone", func() bool { return w.text("#state") == "The console does not respond. This page is out of date." })
 	s.site.run()
-	w.until("the page goes on", func() bool { return strings.HasPrefix(w.text("#state"), "Updated 20") })
+	w.until("the page updates again", func() bool { return strings.HasPrefix(w.text("#state"), "Updated 20") })
 	require.True(w.t, eval[bool](w, "window.same"), "the page was not loaded again")
 	require.NotEmpty(w.t, w.quiet())
 }

@@ -89,6 +89,6 @@ func TestOutage(t *testing.T) {
 	picture, err := os.ReadFile("../../docs/telemetry.svg")
 	require.NoError(t, err)
 	for _, c := range curves {
-		require.Contains(t, string(picture), c.title, "draw it anew: go test -run TestOutage -update")
+		require.Contains(t, string(picture), c.title, "redraw it: go test -run TestOutage -update")
 	}
 }

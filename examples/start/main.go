@@ -35,14 +35,14 @@ var orders = eventbus.Topic[Order]{
 
 var (
 	errDeclined = errors.New("the card is declined")
-	errSilent   = errors.New("the bank does not answer")
+	errSilent   = errors.New("the bank isn't responding")
 )
 
 // bill handles an order. It may get an order again, so a real one asks the bank with the ID.
 func bill(_ context.Context, o Order, d *eventbus.Delivery) error {
 	switch {
 	case o.Cents > 1000_00:
-		return eventbus.Permanent(errDeclined) // another attempt does not help
+		return eventbus.Permanent(errDeclined) // retrying won't help
 	case o.Cents%2 == 1 && d.Attempt == 1:
 		return errSilent // the next attempt is about a second later
 	}

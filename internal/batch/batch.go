@@ -109,8 +109,8 @@ func (g *Group[T]) run() {
 	}
 }
 
-// take returns the next batch. If no items are due, take returns nil and notes that the
-// goroutine of g ends.
+// take returns the next batch. If no items are due, take returns nil and records that g's
+// goroutine ends.
 func (g *Group[T]) take() (batch []T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -70,7 +70,7 @@ func TestFlushEndsTheWait(t *testing.T) {
 	})
 }
 
-// A Flush while another one is under way makes all items due, also more than one batch.
+// A Flush while another one is under way makes all items due, even if they are more than one batch.
 func TestFlushOfMoreThanABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := recorder{hold: time.Second}

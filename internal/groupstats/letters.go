@@ -17,9 +17,9 @@ import (
 type Letters struct {
 	Topic   string // the dead-letter topic
 	N       int    // how many were counted
-	More    bool   // there may be more, because the count is going on or has reached its limit
+	More    bool   // there may be more, because the count is in progress or has reached its limit
 	Unknown bool   // the backend cannot be read, so nothing is known
-	Again   bool   // letters were removed since the count, and another count is going on
+	Again   bool   // letters were removed since the count, and another count is in progress
 	Classes []Class
 	Counted time.Time // when the count began; it may include letters that were removed since
 }

@@ -36,7 +36,7 @@ func (p *progress) record(now time.Time, s *Stats, short bool) (idle time.Durati
 	return now.Sub(p.since), lost
 }
 
-// add sets the lag of the slot of now. Slots without a round have -1.
+// add sets the lag for the slot that contains now. Slots without a round hold -1.
 func (p *progress) add(now time.Time, lag int64) {
 	slot := now.UnixNano() / int64(Slot)
 	if p.newest == 0 || slot-p.newest > slots {

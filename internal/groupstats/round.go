@@ -61,7 +61,7 @@ type measured struct {
 	err   error
 }
 
-// A round asks the backend about all groups once.
+// A round queries the backend once about all groups.
 type round struct {
 	*Sampler
 	now     time.Time
@@ -167,7 +167,7 @@ func bounded(all []*listed) ([]*listed, int) {
 	return all, beyond
 }
 
-// pauses asks for the pauses of all groups. An unknown pause counts as none.
+// pauses fetches the pauses of all groups. An unknown pause counts as none.
 func (r *round) pauses(ctx context.Context) error {
 	pauser, ok := backend.As[backend.Pauser](r.backend)
 	if !ok {
@@ -181,7 +181,7 @@ func (r *round) pauses(ctx context.Context) error {
 	})
 }
 
-// measure asks for the stats of all groups.
+// measure fetches the stats of all groups.
 func (r *round) measure(ctx context.Context) error {
 	return r.eachGroup(func(t *listed, g *measured) error {
 		g.stats = Untold // even after a panic of the driver

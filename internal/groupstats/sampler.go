@@ -13,7 +13,7 @@ import (
 // Options are the settings of a [Sampler]. A zero field has the default that its comment names.
 type Options struct {
 	Interval time.Duration // between rounds; longer if there would be more than 100 calls a second; default: 2 seconds
-	Idle     time.Duration // the sampler pauses if nobody has looked for this long; default: 30 seconds
+	Idle     time.Duration // the sampler pauses if nobody has been watching for this long; default: 30 seconds
 	Timeout  time.Duration // of one call of the backend; default: 2 seconds
 	Behind   time.Duration // the age of the oldest event at which a group is Behind; default: 1 minute
 	Stuck    time.Duration // the age of the oldest event at which a group can be Stuck; default: 5 minutes
@@ -38,11 +38,11 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Sampler asks a backend about its groups while somebody looks. However many look, it asks once a round. Its methods
-// are safe for concurrent use.
+// A Sampler polls a backend for its groups while somebody is watching, and once a round however
+// many are. Its methods are safe for concurrent use.
 //
-// It runs one goroutine, which ends when nobody has looked for Options.Idle or when the backend is closed. During a round
-// there are up to four more, which ask the backend.
+// It runs one goroutine, which ends when nobody has been watching for Options.Idle or when the
+// backend is closed. During a round there are up to four more, which query the backend.
 type Sampler struct {
 	backend backend.Backend
 	options Options
@@ -98,8 +98,9 @@ func (s *Sampler) Look(ctx context.Context) *Snapshot {
 // mostWanted limits the topics whose letters are counted although their names do not end with ".dlq".
 const mostWanted = 16
 
-// Want asks the sampler to count the dead letters of a topic that may have any name, for as long as Want keeps being
-// called. If too many topics are wanted, it returns false and changes nothing.
+// Want makes the sampler count the dead letters of a topic that may have any name, for as long
+// as Want keeps being called. If too many topics are wanted, it returns false and changes
+// nothing.
 func (s *Sampler) Want(topic string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +126,7 @@ func (s *Sampler) Changed(topic string) {
 	}
 }
 
-// run takes rounds until nobody looks.
+// run takes rounds until nobody is watching anymore.
 func (s *Sampler) run(ctx context.Context) {
 	for {
 		began := time.Now()

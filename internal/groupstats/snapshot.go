@@ -1,6 +1,7 @@
 // Package groupstats reports how the groups of a backend are doing.
 //
-// A [Sampler] keeps asking the backend while somebody looks, for eventbus top and the console. Each round yields a
+// A [Sampler] keeps polling the backend while somebody is watching, for eventbus top and the
+// console. Each round yields a
 // [Snapshot]: the stats of all groups, a [Status] for each, and its lag over the last fifteen minutes. A [Survey] lists
 // topics and groups once, for eventbus topics and groups. Both fold the partitions of a topic into one topic.
 package groupstats

@@ -58,7 +58,7 @@ type Stats struct {
 	Delayed  Count `json:"delayed"`   // waiting for another attempt
 	Members  Count `json:"members"`   // attached now
 
-	// Oldest is when the oldest unsettled event was stored; zero: none is unsettled.
+	// Oldest is when the oldest unsettled event was stored, or zero if none is unsettled.
 	Oldest time.Time `json:"oldest,omitzero"`
 
 	// Told is false if the backend did not describe the group. Then Oldest is unknown too.
@@ -85,7 +85,7 @@ func describe(ctx context.Context, b backend.Backend, topic, group string) (Stat
 	return StatsOf(s), nil
 }
 
-// pauseOf asks for the pause of a group; nil: it is not paused.
+// pauseOf returns a group's pause, or nil if the group is not paused.
 func pauseOf(ctx context.Context, p backend.Pauser, topic, group string) (*backend.Pause, error) {
 	pause, err := p.Paused(ctx, topic, group)
 	if err != nil || pause.Since.IsZero() {

@@ -112,7 +112,7 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, int64(199), tr.history()[slots-1])
 	require.Equal(t, int64(199-slots+1), tr.history()[0])
 	at(24*time.Hour, 3)
-	require.Equal(t, []int64{3}, tr.history(), "after a long rest it begins anew")
+	require.Equal(t, []int64{3}, tr.history(), "after a long break it starts over")
 	at(23*time.Hour, 4)
 	require.Equal(t, []int64{4}, tr.history(), "a clock that goes back does no harm")
 }

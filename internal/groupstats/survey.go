@@ -103,7 +103,7 @@ func (s *Survey) Topics(ctx context.Context) ([]TopicRow, error) {
 		}
 		row, _, err := s.storedTopic(ctx, name)
 		if errors.Is(err, backend.ErrGone) {
-			continue // deleted meanwhile
+			continue // deleted in the meantime
 		}
 		rows, errs = append(rows, row), append(errs, err)
 	}
@@ -157,7 +157,7 @@ func (s *Survey) depth(ctx context.Context, topic string, groups []string) (Coun
 	for _, g := range groups {
 		stats, err := describe(ctx, s.backend, topic, g)
 		if errors.Is(err, backend.ErrGone) {
-			continue // deleted meanwhile
+			continue // deleted in the meantime
 		}
 		if err != nil || stats.Depth.Known() {
 			return stats.Depth, err
@@ -213,7 +213,7 @@ func (s *Survey) allGroups(ctx context.Context) ([]GroupRow, error) {
 		}
 		of, err := s.storedGroups(ctx, name)
 		if errors.Is(err, backend.ErrGone) {
-			continue // deleted meanwhile
+			continue // deleted in the meantime
 		}
 		rows, errs = append(rows, of...), append(errs, err)
 	}
@@ -286,7 +286,7 @@ func (s *Survey) groupStats(ctx context.Context, topic string) (rows []GroupRow,
 	for _, name := range names {
 		stats, err := describe(ctx, s.backend, topic, name)
 		if errors.Is(err, backend.ErrGone) {
-			continue // deleted meanwhile
+			continue // deleted in the meantime
 		}
 		if err != nil {
 			return nil, err
@@ -334,7 +334,7 @@ const (
 	mostDeadBytes    = 128 << 20
 )
 
-// deadByGroup counts dead letters by the group that failed; nil: their numbers are unknown.
+// deadByGroup counts dead letters by the group that failed. It is nil if their numbers are unknown.
 type deadByGroup map[string]Count
 
 func (d deadByGroup) of(group string) Count {
@@ -364,10 +364,10 @@ var errHalfOfTheTime = errors.New("half of the time is over")
 
 // read calls do for the events of a topic, and reports whether it has read all of them within the bounds. A topic that
 // does not exist has no events.
-func (s *Survey) read(ctx context.Context, topic string, most int, mostBytes int64, do func(*backend.Message)) (all bool, err error) {
+func (s *Survey) read(ctx context.Context, topic string, limit int, mostBytes int64, do func(*backend.Message)) (all bool, err error) {
 	r := &pages.Reader{
 		Backend: s.backend, Topic: topic, From: backend.StartEarliest, Timeout: time.Minute, // ctx usually ends before
-		Bounds: &pages.Bounds{Calls: most + 1, Events: most + 1, Bytes: mostBytes + 1},
+		Bounds: &pages.Bounds{Calls: limit + 1, Events: limit + 1, Bytes: mostBytes + 1},
 	}
 	for {
 		ms, err := r.Next(ctx, pages.MostPage)

@@ -100,21 +100,21 @@ func Set(m *backend.Message, name, value string) {
 }
 
 // Shorten cuts the stack of a dead letter, then its error and the class, as far as needed to make
-// its size at most most; 0 means no limit. Otherwise the dead letter of an event as large as the
+// its size at most limit; 0 means no limit. Otherwise the dead letter of an event as large as the
 // backend allows could never be stored.
-func Shorten(m *backend.Message, most int) {
+func Shorten(m *backend.Message, limit int) {
 	for _, name := range []string{Stack, Error, ErrorClass} {
 		text := m.Headers.Get(name)
-		if over := m.Size() - most; most > 0 && over > 0 && text != "" {
+		if over := m.Size() - limit; limit > 0 && over > 0 && text != "" {
 			m.Headers.Del(name)
 			Set(m, name, text[:max(len(text)-over-2, 0)]) // a rune that is cut may become 2 bytes longer
 		}
 	}
 }
 
-// headerText makes s fit into a header: one line of valid UTF-8 of at most most bytes, with " | "
+// headerText makes s fit into a header: one line of valid UTF-8 of at most limit bytes, with " | "
 // in place of line breaks.
-func headerText(s string, most int) string {
+func headerText(s string, limit int) string {
 	s = strings.ToValidUTF8(strings.ReplaceAll(strings.TrimSpace(s), "\n", " | "), "�")
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -122,8 +122,8 @@ func headerText(s string, most int) string {
 		}
 		return r
 	}, s)
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "")
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "")
 	}
 	return s
 }

@@ -47,8 +47,8 @@ func Event(dead *backend.Message) *backend.Message {
 	}
 }
 
-// Original returns the headers of the event of a dead letter, without the ones that this package
-// added, and with Retry restored.
+// Original returns the headers that a dead letter's event had, without those that this package
+// added and with Retry restored.
 func Original(dead *backend.Message) backend.Headers {
 	headers := make(backend.Headers, 0, len(dead.Headers))
 	for _, h := range dead.Headers {

@@ -42,10 +42,10 @@ const (
 	pageBytes = 2 << 20 // roughly the most bytes of a page, estimated from earlier events
 )
 
-// Next returns up to most events, and at least one unless the topic ends here. It returns [ErrSpent] when the bounds are
-// used up; any other error is the backend's. After an error, the next call continues at the same position. A panic of the
-// driver becomes an error.
-func (r *Reader) Next(ctx context.Context, most int) (ms []backend.Message, err error) {
+// Next returns up to limit events, and at least one unless the topic ends here. It returns [ErrSpent] when the bounds
+// are used up; any other error is the backend's. After an error, the next call continues at the same position. A panic
+// of the driver becomes an error.
+func (r *Reader) Next(ctx context.Context, limit int) (ms []backend.Message, err error) {
 	b := r.Bounds
 	if b.Calls < 1 || b.Events < 1 || b.Bytes < 1 || b.late() {
 		return nil, ErrSpent
@@ -57,7 +57,7 @@ func (r *Reader) Next(ctx context.Context, most int) (ms []backend.Message, err 
 			ms, err = nil, fmt.Errorf("the driver has panicked: %v", v)
 		}
 	}()
-	ms, err = backend.Read(ctx, r.Backend, r.Topic, r.From, min(b.size(), b.Events, most))
+	ms, err = backend.Read(ctx, r.Backend, r.Topic, r.From, min(b.size(), b.Events, limit))
 	b.Calls--
 	for i := range ms {
 		size := int64(ms[i].Size())

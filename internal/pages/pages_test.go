@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/pages"
 )
 
-// A meter notes the sizes that a reader asks for.
+// A meter records the sizes that a reader asks for.
 type meter struct {
 	*inmemory.Backend
 	asked []int

@@ -28,7 +28,7 @@ import (
 	"github.com/seed41896749/eventbus/observer/telemetry"
 )
 
-// A coded error names its own type.
+// A codedError names its own type.
 type codedError struct{}
 
 func (codedError) Error() string     { return "the card is refused" }
@@ -180,7 +180,7 @@ func TestASinkThatPanics(t *testing.T) {
 				require.Equal(t, 1, <-r.settled)
 				require.NoError(t, bus.Shutdown(context.WithoutCancel(t.Context())))
 				require.Equal(t, 2, attempts)
-				require.Equal(t, 1, dead, "the other observer is told")
+				require.Equal(t, 1, dead, "the other observer is notified")
 				require.GreaterOrEqual(t, told.Load(), int64(4))
 			})
 		})

@@ -36,8 +36,9 @@ func (t *Telemetry) Observer() observer.Observer {
 	}
 }
 
-// received counts the messages of a read. Reads have no span: they wait in the background and
-// belong to no trace, and their duration would only show how long no message came.
+// received counts the messages of a read. Reads have no span, because they wait in the
+// background and belong to no trace, and their duration would only show how long no message
+// came.
 func (t *Telemetry) received(e observer.Received) {
 	defer contain()
 	l := labels{topic: e.Topic, group: e.Group}

@@ -266,8 +266,8 @@ func TestTimesBeyondTheCalendar(t *testing.T) {
 	}
 }
 
-// An event that would expire after the year 9999 is refused, also if only the parts of a
-// second of its Time and TTL together reach that year. Its expiry time would not be readable.
+// An event that would expire after the year 9999 is refused, even if only the fractions of a
+// second in its Time and TTL together reach that year. Its expiry time would not be readable.
 func TestAnExpiryBeyondTheCalendar(t *testing.T) {
 	bus := eventbustest.New(t)
 	last := time.Date(9999, 12, 31, 23, 59, 59, 900_000_000, time.UTC)
@@ -277,7 +277,7 @@ func TestAnExpiryBeyondTheCalendar(t *testing.T) {
 	require.ErrorContains(t, err, "events[0].Time plus TTL is outside the years 0 to 9999")
 }
 
-// All hooks but Published and Handled run on one goroutine, also after a panic of a hook.
+// All hooks but Published and Handled run on one goroutine, even after a hook has panicked.
 func TestAPanicOfAHookIsToldInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := 0

@@ -115,7 +115,7 @@ func TestEachCallHasAllOfItsTimeout(t *testing.T) {
 	}
 }
 
-// The observer is told of a call that does not return.
+// The observer hears of a call that does not return.
 func TestAStuckBatchIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan observer.Stuck, 9)

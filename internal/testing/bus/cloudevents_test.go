@@ -44,7 +44,7 @@ func storeAndHandle(t *testing.T, m backend.Message) *eventbus.Delivery {
 	return all[0]
 }
 
-// The stored form has each attribute that CloudEvents require, also without Options.Service.
+// The stored form has every attribute that CloudEvents requires, even without Options.Service.
 func TestStoredEventsAreCloudEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, inmemory.New(inmemory.Options{}), eventbus.Options{})

@@ -101,7 +101,7 @@ func TestFailedKeyDuringItsRelease(t *testing.T) {
 	})
 }
 
-// ReleaseKey while the broker cannot remove the key ends in time and tells of it.
+// If the broker cannot remove the key, ReleaseKey ends in time and reports that.
 func TestReleaseOfAFailedKeyIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &denier{Backend: inmemory.New(inmemory.Options{}), suffix: ".partitions.failed"}

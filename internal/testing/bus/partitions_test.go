@@ -77,8 +77,8 @@ func TestPartitionsAreChecked(t *testing.T) {
 	}
 }
 
-// The end of a program with a backend in memory tells of the events that are lost, and not of the tokens
-// of the partitions.
+// When a program with a backend in memory ends, it reports the events that are lost, but not
+// the partition tokens.
 func TestTokensAreNoLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
@@ -99,8 +99,8 @@ func TestTokensAreNoLoss(t *testing.T) {
 	})
 }
 
-// A frozen owner makes no call for its partitions when it goes on, because its clock tells it that
-// another member may have them. It settles, extends and receives nothing.
+// When a frozen owner continues, it makes no call for its partitions, because its clock shows
+// that another member may have them. It settles, extends and receives nothing.
 func TestFrozenOwnerLooksAtItsClock(t *testing.T) {
 	inPartitions(t, 2, func(t *testing.T, b *inmemory.Backend, open func() (*eventbus.Bus, *process.Process)) {
 		spy := &spy{Backend: b}
@@ -173,9 +173,9 @@ type spiedSource struct {
 	s *spy
 }
 
-func (s *spiedSource) Receive(ctx context.Context, most int, bytes int64) ([]backend.Delivery, error) {
+func (s *spiedSource) Receive(ctx context.Context, limit int, bytes int64) ([]backend.Delivery, error) {
 	s.s.calls.Add(1)
-	return s.Source.Receive(ctx, most, bytes)
+	return s.Source.Receive(ctx, limit, bytes)
 }
 
 func (s *spiedSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
@@ -438,9 +438,9 @@ func (m *mad) call() {
 	}
 }
 
-func (m *mad) Read(ctx context.Context, topic string, from backend.Start, most int) ([]backend.Message, error) {
+func (m *mad) Read(ctx context.Context, topic string, from backend.Start, limit int) ([]backend.Message, error) {
 	m.call()
-	return backend.Read(ctx, m.Backend, topic, from, most)
+	return backend.Read(ctx, m.Backend, topic, from, limit)
 }
 
 func (m *mad) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
@@ -453,9 +453,9 @@ type madSource struct {
 	m *mad
 }
 
-func (s *madSource) Receive(ctx context.Context, most int, bytes int64) ([]backend.Delivery, error) {
+func (s *madSource) Receive(ctx context.Context, limit int, bytes int64) ([]backend.Delivery, error) {
 	s.m.call()
-	return s.Source.Receive(ctx, most, bytes)
+	return s.Source.Receive(ctx, limit, bytes)
 }
 
 func (s *madSource) Delay(ctx context.Context, ds []backend.Delayed) error {

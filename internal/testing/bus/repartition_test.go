@@ -216,7 +216,7 @@ func TestSubscriptionsLearnOfAChange(t *testing.T) {
 	})
 }
 
-// Publish waits while a command changes the number, and goes on if the command gives up.
+// Publish waits while a command changes the number, and continues if the command gives up.
 func TestPublishWaitsForAChange(t *testing.T) {
 	inDivision(t, func(d *division) {
 		bus := d.bus(4)

@@ -21,7 +21,7 @@ import (
 var _ scale.Group = (*eventbus.Subscription)(nil)
 
 // A subscription follows its backlog from one handler to the greatest number and back, and each
-// step is told.
+// step is reported.
 func TestAutoscaler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{})
@@ -55,8 +55,9 @@ func TestAutoscaler(t *testing.T) {
 	})
 }
 
-// The Autoscaler adds handlers while the backlog is long, whatever the service behind them bears. An
-// Adaptive keeps their runs at the number that the service bears, which is four here.
+// The Autoscaler adds handlers while the backlog is long, whatever load the service behind them
+// can take. An Adaptive keeps their runs at the number that the service can take, which is four
+// here.
 func TestAutoscalerWithAdaptive(t *testing.T) {
 	for name, c := range map[string]struct {
 		limited     bool

@@ -132,7 +132,7 @@ func TestCancelScheduled(t *testing.T) {
 	})
 }
 
-// An event with the ID of a scheduled event replaces it, also with an earlier time.
+// An event with the ID of a scheduled event replaces it, even if its time is earlier.
 func TestScheduledAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.New(t)

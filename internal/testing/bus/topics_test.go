@@ -54,7 +54,7 @@ func withMany(t *testing.T, wrap func(backend.Backend) backend.Backend, f func(m
 	})
 }
 
-// read subscribes a handler that records each event, and then calls next; nil: it succeeds.
+// read subscribes a handler that records each event and then calls next, or succeeds if next is nil.
 func (m *many) read(topic string, o eventbus.SubscribeOptions, next eventbus.Handler) *eventbus.Subscription {
 	m.Helper()
 	o.Group = "g"

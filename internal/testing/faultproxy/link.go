@@ -179,7 +179,7 @@ func (l *link) request(chunk []byte) (pass int, last bool) {
 	return len(chunk), false
 }
 
-// idle reports whether the client awaited no reply, and notes that it awaits one now.
+// idle reports whether the client awaited no reply, and records that it awaits one now.
 func (l *link) idle(numbered bool) bool {
 	answered := l.answered.Load()
 	if answered {

@@ -16,7 +16,7 @@ type Process struct {
 	backend.Backend
 
 	mu     sync.Mutex
-	frozen chan struct{} // closed when it goes on; nil: it is not frozen
+	frozen chan struct{} // closed when it continues; nil: it is not frozen
 	cut    bool
 	dead   bool
 }
@@ -36,7 +36,7 @@ func (p *Process) Freeze() {
 	}
 }
 
-// Thaw lets a frozen process go on.
+// Thaw lets a frozen process continue.
 func (p *Process) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,9 +100,9 @@ func (p *Process) Publish(ctx context.Context, ms []*backend.Message) error {
 }
 
 // Read implements the method of the backend.
-func (p *Process) Read(ctx context.Context, topic string, from backend.Start, most int) (ms []backend.Message, err error) {
+func (p *Process) Read(ctx context.Context, topic string, from backend.Start, limit int) (ms []backend.Message, err error) {
 	err = p.call(ctx, func() error {
-		ms, err = backend.Read(ctx, p.Backend, topic, from, most)
+		ms, err = backend.Read(ctx, p.Backend, topic, from, limit)
 		return err
 	})
 	return ms, err
@@ -131,9 +131,9 @@ type source struct {
 	p    *Process
 }
 
-func (s *source) Receive(ctx context.Context, most int, bytes int64) (ds []backend.Delivery, err error) {
+func (s *source) Receive(ctx context.Context, limit int, bytes int64) (ds []backend.Delivery, err error) {
 	err = s.p.call(ctx, func() error {
-		ds, err = s.next.Receive(ctx, most, bytes)
+		ds, err = s.next.Receive(ctx, limit, bytes)
 		return err
 	})
 	if !s.p.Wait() {

@@ -4,7 +4,7 @@ package testproc
 
 import "syscall"
 
-// The signals that freeze a process, and let it go on.
+// The signals that freeze a process, and let it continue.
 const (
 	Freeze = syscall.SIGSTOP
 	Thaw   = syscall.SIGCONT

@@ -23,7 +23,7 @@ import (
 type Database struct {
 	*sql.DB
 	Dialect     string // "postgres", "mysql" or "sqlite"
-	Driver, DSN string // for sql.Open, also in another process
+	Driver, DSN string // for sql.Open, here or in another process
 }
 
 // Dialects are the names of the dialects, for [New].

@@ -1,5 +1,5 @@
-// Package checkup looks for anything that puts the events of a backend at risk, in the settings of its broker, its topics
-// and its groups. It does the work of eventbus doctor.
+// Package checkup looks for anything that puts a backend's events at risk, in the settings of
+// its broker, its topics and its groups. It does the work of eventbus doctor.
 package checkup
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/seed41896749/eventbus/internal/groupstats"
 )
 
-// Options say how long to look, and what is worth reporting.
+// Options say how long to watch, and what is worth reporting.
 type Options struct {
-	For     time.Duration // how long to look at the groups
+	For     time.Duration // how long to watch the groups
 	Late    time.Duration // the age at which the oldest event of a group is late
 	Old     time.Duration // the age at which dead letters, pauses and events of groups without members are old
 	Letters int           // how many dead letters are too many
@@ -31,7 +31,7 @@ type Report struct {
 	Findings []backend.Finding // the most severe first, then by topic, group and server
 	Topics   int
 	Groups   int
-	Unseen   []string // what Run did not look at, in words
+	Unseen   []string // what Run did not check, in words
 }
 
 // A run collects findings.
@@ -43,9 +43,9 @@ type run struct {
 	now      time.Time
 }
 
-// Run looks at b for o.For and changes nothing. Its calls are limited like those of a [groupstats.Sampler]. An error says
-// why there is no report. If a finding about the broker explains why its topics cannot be read, there is a report with that
-// finding instead.
+// Run examines b for o.For and changes nothing. Its calls are limited like those of a [groupstats.Sampler]. An error
+// says why there is no report. If a finding about the broker explains why its topics cannot be read, there is a report
+// with that finding instead.
 func Run(ctx context.Context, b backend.Backend, o Options) (*Report, error) {
 	r := &run{Options: o, backend: b}
 	if err := r.broker(ctx); err != nil {
@@ -65,8 +65,8 @@ func Run(ctx context.Context, b backend.Backend, o Options) (*Report, error) {
 	return &r.Report, nil
 }
 
-// events looks at topics and groups. It looks at the owners of partitions twice, before and after everything else, because
-// they come and go.
+// events checks topics and groups. It checks the owners of partitions twice, before and after
+// everything else, because they come and go.
 func (r *run) events(ctx context.Context) error {
 	before, err := r.owners(ctx, nil)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *run) unseen(format string, args ...any) {
 	r.Unseen = append(r.Unseen, fmt.Sprintf(format, args...))
 }
 
-// broker asks the driver about the settings of its broker.
+// broker queries the driver for its broker's settings.
 func (r *run) broker(ctx context.Context) error {
 	found, err := backend.Check(ctx, r.backend)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -112,7 +112,8 @@ func (r *run) broker(ctx context.Context) error {
 
 const calling = time.Minute // how much longer than For the rounds may take
 
-// watch looks at the groups for r.For, and for at least two rounds, because lost events only show in two.
+// watch checks the groups for r.For, and for at least two rounds, because lost events only show
+// in two.
 func (r *run) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.For+calling)
 	defer cancel()

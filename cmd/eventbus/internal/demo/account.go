@@ -55,7 +55,7 @@ const (
 const concluded = handled | buried | over
 
 // A keyState is the state of one key in one group: the numbers of the last event that needs no further run, and of the
-// event that has begun and is not done (0: none).
+// event that has begun and is not done, or 0 if there is none.
 type keyState struct{ last, current int }
 
 // A Row has the counts of one group.

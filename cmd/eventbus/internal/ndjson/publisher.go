@@ -12,7 +12,7 @@ import (
 )
 
 // A Publisher publishes the events of a [Reader] in the order of the input, batch by batch. It keeps reading while it stores
-// a batch; the next batch has everything that was read meanwhile, so no event waits for later ones.
+// a batch; the next batch has everything that was read in the meantime, so no event waits for later ones.
 type Publisher struct {
 	Bus   eventbus.Publisher
 	Topic string
