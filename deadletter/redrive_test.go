@@ -265,7 +265,7 @@ func TestRateAfterOtherLetters(t *testing.T) {
 	})
 }
 
-// With Rate, Redrive does not redrive a letter that another call has removed meanwhile.
+// With Rate, Redrive does not redrive a letter that another call has removed in the meantime.
 func TestRedriveAtARateBesideDiscard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, "billing")

@@ -242,8 +242,8 @@ func TestAllEventsFail(t *testing.T) {
 	require.Eventually(t, func() bool { return r.waiting() == 10 }, 10*time.Second, time.Millisecond)
 }
 
-// A topic that cannot be published waits, in order, and the rows of others go on, even if its
-// rows are more than a batch. The relay tries again.
+// A topic that cannot be published waits, in order, while the rows of others continue, even if
+// its rows are more than a batch. The relay tries again.
 func TestATopicWaits(t *testing.T) {
 	sqltest.Each(t, func(t *testing.T, db *sqltest.Database) {
 		var f told

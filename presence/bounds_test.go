@@ -107,7 +107,7 @@ func TestEventsAreNoChange(t *testing.T) {
 	})
 }
 
-// The calls for a heartbeat end after Timeout if the backend hangs, and the failure is told.
+// The calls for a heartbeat end after Timeout if the backend hangs, and the failure is reported.
 func TestCallsEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := inmemory.New(inmemory.Options{})

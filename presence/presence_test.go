@@ -176,7 +176,7 @@ func TestSilentProcess(t *testing.T) {
 		alive := start(t, b, o)
 		pass(9 * time.Second)
 		dead.fall(t) // its heartbeat is 9 s old
-		require.Equal(t, 1, told, "a heartbeat that cannot be removed is told, and Shutdown has not failed")
+		require.Equal(t, 1, told, "a heartbeat that cannot be removed is reported, and Shutdown has not failed")
 		pass(20 * time.Second)
 		all := processes(t, b)
 		require.Len(t, all, 2)

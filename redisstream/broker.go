@@ -34,7 +34,7 @@ type sessionKey struct{}
 
 // A sessionHook is the innermost hook of the program's client, or of its client for one node of
 // a Cluster. If the context of a command has a session, the hook passes the command to the
-// session's own client for that node. All other commands go on as usual.
+// session's own client for that node. All other commands continue as usual.
 type sessionHook struct {
 	broker *broker
 	node   *redis.Client

@@ -358,7 +358,7 @@ func TestContextOfAnEventOfABatch(t *testing.T) {
 }
 
 // A handler of batches sees each event as a handler of single events does: the delivery, the
-// context of its middleware, its timeout, its attempts, and all that the observer is told.
+// context of its middleware, its timeout, its attempts, and all that the observer hears of.
 func TestBatchesAreLikeSingleEvents(t *testing.T) {
 	for name, o := range map[string]eventbus.SubscribeOptions{
 		"on success": {},
@@ -433,7 +433,7 @@ func eachBy(h eventbus.Handler) eventbus.BatchHandler {
 	}
 }
 
-// A trace has the lives of events by ID: the runs, and all that the observer is told.
+// A trace has the lives of events by ID: the runs, and all that the observer hears of.
 type trace struct {
 	mu    sync.Mutex
 	lives map[string][]string
@@ -474,7 +474,7 @@ func (tr *trace) observer() observer.Observer {
 }
 
 // traced returns the lives of the events of the test, sorted because hooks run later than the
-// steps that they tell of. The last life is of the whole subscription.
+// steps that they report. The last life is of the whole subscription.
 func traced(t *testing.T, subscribe func(context.Context, *eventbus.Bus, eventbus.Handler) error) map[string][]string {
 	t.Helper()
 	tr := &trace{lives: map[string][]string{}}

@@ -238,7 +238,7 @@ func (hostileError) Error() string { return "hostile" }
 
 func (hostileError) ErrorType() string { panic("hostile") }
 
-// Each dead letter has a class that says something, also of an event that no handler got.
+// Each dead letter has a meaningful class, even if no handler got its event.
 func TestClassesOfDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := eventbustest.On(t, damaging{inmemory.New(inmemory.Options{})}, eventbus.Options{Observer: observer.Observer{Failed: func(observer.Failed) {}}})

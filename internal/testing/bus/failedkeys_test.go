@@ -252,7 +252,7 @@ func (d *denier) count(t *testing.T, topic string) int {
 }
 
 // An owner that was cut off from the broker does not store a failed key when it is back, because
-// the next owner may have handled the event meanwhile.
+// the next owner may have handled the event in the meantime.
 func TestStaleOwnerStoresNoFailedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})
@@ -278,7 +278,7 @@ func TestStaleOwnerStoresNoFailedKey(t *testing.T) {
 	})
 }
 
-// A new owner goes on although the events of the one before use all bytes that it may hold.
+// A new owner continues although the previous owner's events use all bytes that it may hold.
 func TestNewOwnerWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})
@@ -332,8 +332,8 @@ func (c *cut) Publish(ctx context.Context, ms []*backend.Message) error {
 	return c.do(func() error { return c.Backend.Publish(ctx, ms) })
 }
 
-func (c *cut) Read(ctx context.Context, topic string, from backend.Start, most int) (ms []backend.Message, err error) {
-	err = c.do(func() error { ms, err = c.Backend.Read(ctx, topic, from, most); return err })
+func (c *cut) Read(ctx context.Context, topic string, from backend.Start, limit int) (ms []backend.Message, err error) {
+	err = c.do(func() error { ms, err = c.Backend.Read(ctx, topic, from, limit); return err })
 	return ms, err
 }
 
@@ -358,8 +358,8 @@ type cutSource struct {
 	line     *cut
 }
 
-func (s *cutSource) Receive(ctx context.Context, most int, size int64) (ds []backend.Delivery, err error) {
-	err = s.line.do(func() error { ds, err = s.Source.Receive(ctx, most, size); return err })
+func (s *cutSource) Receive(ctx context.Context, limit int, size int64) (ds []backend.Delivery, err error) {
+	err = s.line.do(func() error { ds, err = s.Source.Receive(ctx, limit, size); return err })
 	return ds, err
 }
 

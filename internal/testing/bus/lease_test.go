@@ -115,8 +115,8 @@ func TestStuckHandlersAreReplacedUpToABound(t *testing.T) {
 	})
 }
 
-// The state is right after many stuck handlers have returned at the same moment, each of which tells of
-// it. A wrong order of two of them needs luck, so there are many.
+// The state is right after many stuck handlers have returned at the same moment, each of which
+// reports it. It takes luck to get two of them in the wrong order, so there are many.
 func TestStateAfterStuckHandlers(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus) {
 		const topics, handlers, rounds = 60, 2, 6
@@ -153,8 +153,9 @@ func TestStateAfterStuckHandlers(t *testing.T) {
 	})
 }
 
-// An event whose handler never returns takes three places, and is dead-lettered after its last attempt. Other
-// events are handled, also with one handler and in a batch. If its handlers return, it runs again.
+// An event whose handler never returns takes up three slots, and is dead-lettered after its
+// last attempt. Other events are handled, even with one handler or in a batch. If its handlers
+// return, it runs again.
 func TestAnEventThatHangsStopsNoOther(t *testing.T) {
 	for _, c := range []struct {
 		batch   int

@@ -39,8 +39,9 @@ func TestResumedGroupRuns(t *testing.T) {
 	})
 }
 
-// The key of an event that waits an hour for its retry goes on within some seconds after an operator has buried the
-// event. A member no longer names it as one that fails. Until then nothing behind it runs.
+// The key of an event that waits an hour for its retry continues within some seconds after an
+// operator has buried the event. A member no longer names it as one that fails. Until then
+// nothing behind it runs.
 func TestBuryFreesTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus, err := eventbus.New(inmemory.New(inmemory.Options{}), eventbus.Options{Observer: observer.Slog(slog.New(slog.DiscardHandler))})

@@ -468,8 +468,8 @@ func (s *madSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.Source.(backend.Extender).Extend(ctx, ds)
 }
 
-// Members with partitions tell of events that a program without them has published, once, and
-// again after an hour.
+// Members with partitions report events that a program without partitions has published, once,
+// and again after an hour.
 func TestEventsOutsidePartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := inmemory.New(inmemory.Options{})

@@ -88,8 +88,8 @@ func TestMaxReceiveByDefault(t *testing.T) {
 	}
 }
 
-// An Event that is published again and again is another event each time, also with Dedup.
-// The event stays as it was, and several calls may publish it at the same time.
+// An Event that is published again and again is another event each time, even with Dedup. The
+// event stays as it was, and several calls may publish it at the same time.
 func TestPublishLeavesTheEventAlone(t *testing.T) {
 	for _, middlewares := range [][]eventbus.PublishMiddleware{nil, {busy}} {
 		bus := eventbustest.NewWith(t, eventbus.Options{Service: "shop", Dedup: true, PublishMiddleware: middlewares})

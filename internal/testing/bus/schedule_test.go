@@ -293,7 +293,7 @@ func subscribedOn(t *testing.T, bus *eventbus.Bus) *arrivals {
 }
 
 // While published events cannot be removed from the log, for longer than the broker remembers
-// their IDs, none is published twice, and it is told.
+// their IDs, none is published twice, and the failure is reported.
 func TestScheduleThatCannotBeRemoved(t *testing.T) {
 	onTroubled(t, func(t *testing.T, b *troubled, bus *eventbus.Bus, told *atomic.Int64) {
 		a := subscribedOn(t, bus)
@@ -314,8 +314,8 @@ func TestScheduleThatCannotBeRemoved(t *testing.T) {
 	})
 }
 
-// While the topic takes no events, for an hour, they wait and it is told. Then they come at
-// once, in the order of their times.
+// While the topic takes no events, for an hour, they wait and the failure is reported. Then
+// they come at once, in the order of their times.
 func TestScheduleOfAFullTopic(t *testing.T) {
 	onTroubled(t, func(t *testing.T, b *troubled, bus *eventbus.Bus, told *atomic.Int64) {
 		b.fails = "orders"

@@ -276,9 +276,9 @@ func TestOptionsInForce(t *testing.T) {
 // another group has settled. Without Keep the broker may forget an event as soon as every group has
 // settled it, so the new group gets none of them from a broker that does so at once.
 //
-// A young topic of Redis is trimmed after a minute only: after a loss of data its groups are created
-// one after another, and each must get all events. So a new group gets between none and all of
-// the ten. An application must not rely on either number.
+// Redis trims a young topic only after a minute, because after a loss of data its groups are
+// created one after another, and each must get all events. A new group therefore gets between
+// none and all of the ten, and an application must not rely on either number.
 func TestANewGroupGetsKeptEvents(t *testing.T) {
 	for _, broker := range []struct {
 		name    string

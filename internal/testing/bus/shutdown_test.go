@@ -193,8 +193,8 @@ func TestADrainSaysWhatItCouldNotAcknowledge(t *testing.T) {
 	})
 }
 
-// The observer is told of the end of the bus after all else, also if the context of
-// Shutdown has ended.
+// The end of the bus is the last thing that the observer hears of, even if Shutdown's context
+// has ended.
 func TestTheObserverIsToldOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last string

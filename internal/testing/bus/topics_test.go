@@ -455,8 +455,8 @@ func TestFailingTopic(t *testing.T) {
 	}
 }
 
-// A topic that appears later is found within two seconds. Its first event is handled, also with
-// StartLatest, and no event of before Subscribe is.
+// A topic that appears later is found within two seconds. Its first event is handled, even with
+// StartLatest, but no event from before Subscribe is.
 func TestTopicFoundLater(t *testing.T) {
 	for _, start := range []eventbus.Start{eventbus.StartEarliest, eventbus.StartLatest} {
 		withMany(t, nil, func(m *many) {
@@ -479,8 +479,8 @@ func TestTopicFoundLater(t *testing.T) {
 	}
 }
 
-// A topic of a pattern that is deleted leaves, and is not created anew by the subscription. It
-// returns when a program creates it again. Other topics do not notice.
+// When a topic of a pattern is deleted, it leaves the subscription, which does not recreate it.
+// It returns when a program creates it again. Other topics are not affected.
 func TestDeletedTopicLeaves(t *testing.T) {
 	withMany(t, nil, func(m *many) {
 		m.publish("orders.a", "1")
@@ -506,7 +506,7 @@ func TestDeletedTopicLeaves(t *testing.T) {
 	})
 }
 
-// A group that is deleted while its topic stays is made anew after the last position, as in a
+// A group that is deleted while its topic stays is recreated at the last position, as in a
 // subscription with one topic.
 func TestDeletedGroupOfAPattern(t *testing.T) {
 	withMany(t, nil, func(m *many) {

@@ -66,17 +66,17 @@ func TestAccount(t *testing.T) {
 		},
 
 		{
-			"one that was handled comes again later", 3,
+			"one that was handled is redelivered later", 3,
 			[]step{run(1, "a", Done), run(2, "a", Done), begin(1, "a"), run(3, "a", Done), end(1, "a", Done)},
 			Row{Handled: 3, Duplicated: 1},
 		},
 		{
-			"one that was put aside comes again later", 2,
+			"one that was put aside is redelivered later", 2,
 			[]step{run(1, "a", Over), bury(1), run(2, "a", Done), run(1, "a", Over), bury(1)},
 			Row{Handled: 1, DeadLettered: 1, Duplicated: 2},
 		},
 		{
-			"one that is being put aside comes again", 2,
+			"one that is being put aside is redelivered", 2,
 			[]step{run(1, "a", Over), run(2, "a", Done), run(1, "a", Over), bury(1)},
 			Row{Handled: 1, DeadLettered: 1, Retried: 1},
 		},
