@@ -41,7 +41,7 @@ type Faults struct {
 	Kill func(t *testing.T, b backend.Backend)
 
 	// Lose removes a message from the broker's storage, whether a member holds it or not.
-	// Lose does not tell any member.
+	// Lose does not notify any member.
 	Lose func(t *testing.T, b backend.Backend, topic, position string)
 
 	// Commands is not a fault: it returns the number of requests that b has sent so far.

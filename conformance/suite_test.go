@@ -138,7 +138,7 @@ func TestBackendNeedsNoOptionalVerb(t *testing.T) {
 }
 
 // TestOnlyRunsTheLawsItNames checks that only the laws in Only run, and that the report
-// tells this. Grace must not make a law fail.
+// says so. Grace must not make a law fail.
 func TestOnlyRunsTheLawsItNames(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	t.Setenv(report.OutFile, out)
@@ -158,8 +158,8 @@ func TestOnlyRunsTheLawsItNames(t *testing.T) {
 		if !strings.Contains(line, `"some":true`) || !strings.Contains(line, `"result":"pass"`) {
 			t.Errorf("got %s, want a pass of some tests", line)
 		}
-		if told := strings.Contains(line, `"why":"up to 1m0s later than promised still counts as in time"`); told == strings.Contains(line, `"id":"T05"`) {
-			t.Errorf("got %s, want the grace that it had told, if it had any", line)
+		if late := strings.Contains(line, `"why":"up to 1m0s later than promised still counts as in time"`); late == strings.Contains(line, `"id":"T05"`) {
+			t.Errorf("got %s, want its grace, if it had any", line)
 		}
 	}
 }

@@ -307,10 +307,10 @@ func (e *Env) Settled(groups ...string) {
 	e.Still(runs, 0)
 }
 
-// Told returns the observer's events of type E. The caller must hold r.mu. In a condition
+// Observed returns the observer's events of type E. The caller must hold r.mu. In a condition
 // of [Env.Await], Await holds it.
-func Told[E any](r *Recorder) (es []E) {
-	for _, t := range r.told {
+func Observed[E any](r *Recorder) (es []E) {
+	for _, t := range r.observed {
 		if e, ok := t.(E); ok {
 			es = append(es, e)
 		}
@@ -318,19 +318,19 @@ func Told[E any](r *Recorder) (es []E) {
 	return es
 }
 
-// ToldOf is like Told, but locks r.mu itself.
-func ToldOf[E any](e *Env) []E {
+// ObservedOf is like Observed, but locks r.mu itself.
+func ObservedOf[E any](e *Env) []E {
 	e.Recorder.mu.Lock()
 	defer e.Recorder.mu.Unlock()
-	return Told[E](&e.Recorder)
+	return Observed[E](&e.Recorder)
 }
 
-// AwaitTold waits until the observer has got n events of type E, and returns them.
-func AwaitTold[E any](e *Env, n int) []E {
+// AwaitObserved waits until the observer has received n events of type E, and returns them.
+func AwaitObserved[E any](e *Env, n int) []E {
 	e.Helper()
 	var es []E
-	e.Await(fmt.Sprintf("the observer is told of %d %T", n, *new(E)), func(r *Recorder) bool {
-		es = Told[E](r)
+	e.Await(fmt.Sprintf("the observer has received %d %T", n, *new(E)), func(r *Recorder) bool {
+		es = Observed[E](r)
 		return len(es) >= n
 	})
 	return es

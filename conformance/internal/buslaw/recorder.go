@@ -20,18 +20,18 @@ type Recorder struct {
 	history history.History // of law.Topic
 	again   bool            // handled events may be redelivered; the history leaves these redeliveries out
 
-	mu      sync.Mutex
-	runs    []*Handling
-	Started map[string]int  // number of runs that have begun, by name
-	done    map[string]int  // number of runs that returned nil, by name
-	Handled map[string]bool // true for each run that returned nil; the key is the name, a space and the event's ID
-	members int
-	told    []any
-	changed chan struct{} // closed and replaced by a new channel with each new record
+	mu       sync.Mutex
+	runs     []*HandlerRun
+	Started  map[string]int  // number of runs that have begun, by name
+	done     map[string]int  // number of runs that returned nil, by name
+	Handled  map[string]bool // true for each run that returned nil; the key is the name, a space and the event's ID
+	members  int
+	observed []any
+	changed  chan struct{} // closed and replaced by a new channel with each new record
 }
 
-// A Handling is one run of a handler.
-type Handling struct {
+// A HandlerRun is one run of a handler.
+type HandlerRun struct {
 	Name     string
 	Delivery eventbus.Delivery // a copy of the delivery that the handler got
 	Payload  string            // the payload when the run began
@@ -121,8 +121,8 @@ func (r *Recorder) run(name, group, member string, d *eventbus.Delivery) (end fu
 var errNoReturn = fmt.Errorf("the handler did not return")
 
 // Begin records that a handler begins with d, and returns the record.
-func (r *Recorder) Begin(name string, d *eventbus.Delivery) *Handling {
-	run := &Handling{Name: name, Delivery: *d, Payload: string(d.Payload), Began: time.Now()}
+func (r *Recorder) Begin(name string, d *eventbus.Delivery) *HandlerRun {
+	run := &HandlerRun{Name: name, Delivery: *d, Payload: string(d.Payload), Began: time.Now()}
 	r.record(func() {
 		r.runs = append(r.runs, run)
 		r.Started[name]++
@@ -130,7 +130,7 @@ func (r *Recorder) Begin(name string, d *eventbus.Delivery) *Handling {
 	return run
 }
 
-func (r *Recorder) end(run *Handling, err, cause error) {
+func (r *Recorder) end(run *HandlerRun, err, cause error) {
 	r.record(func() {
 		run.Ended, run.Err, run.Cause = time.Now(), err, cause
 		if err == nil {
@@ -150,7 +150,7 @@ func (r *Recorder) hasHandled(name, id string) bool {
 func (r *Recorder) hasRun(name, id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.runs, func(h *Handling) bool { return h.Name == name && h.Delivery.ID == id })
+	return slices.ContainsFunc(r.runs, func(h *HandlerRun) bool { return h.Name == name && h.Delivery.ID == id })
 }
 
 func (r *Recorder) record(f func()) {
@@ -161,30 +161,30 @@ func (r *Recorder) record(f func()) {
 	r.changed = make(chan struct{})
 }
 
-func (r *Recorder) tell(e any) { r.record(func() { r.told = append(r.told, e) }) }
+func (r *Recorder) observe(e any) { r.record(func() { r.observed = append(r.observed, e) }) }
 
 // observer returns an observer that records all events that it gets.
 func (r *Recorder) observer() observer.Observer {
 	return observer.Observer{
-		Dropped: func(e observer.Dropped) { r.tell(e) },
-		Handled: func(e observer.Handled) { r.tell(e) },
-		Retried: func(e observer.Retried) { r.tell(e) },
+		Dropped: func(e observer.Dropped) { r.observe(e) },
+		Handled: func(e observer.Handled) { r.observe(e) },
+		Retried: func(e observer.Retried) { r.observe(e) },
 		DeadLettered: func(e observer.DeadLettered) {
 			if e.Topic == law.Topic {
 				r.history.Record(history.Event{Kind: history.Buried, ID: e.ID, Group: e.Group})
 			}
-			r.tell(e)
+			r.observe(e)
 		},
-		Discarded: func(e observer.Discarded) { r.tell(e) },
+		Discarded: func(e observer.Discarded) { r.observe(e) },
 		LeaseLost: func(e observer.LeaseLost) {
 			if r.again && e.Topic == law.Topic {
 				r.history.Record(history.Event{Kind: history.Lost, ID: e.ID, Group: e.Group})
 			}
-			r.tell(e)
+			r.observe(e)
 		},
-		Stuck:        func(e observer.Stuck) { r.tell(e) },
-		StateChanged: func(e observer.StateChanged) { r.tell(e) },
-		Failed:       func(e observer.Failed) { r.tell(e) },
+		Stuck:        func(e observer.Stuck) { r.observe(e) },
+		StateChanged: func(e observer.StateChanged) { r.observe(e) },
+		Failed:       func(e observer.Failed) { r.observe(e) },
 	}
 }
 
@@ -216,14 +216,14 @@ func (r *Recorder) Count() int {
 }
 
 // All returns copies of the runs under the given names. Without a name it returns all.
-func (r *Recorder) All(names ...string) []Handling {
+func (r *Recorder) All(names ...string) []HandlerRun {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.RunsOf(names...)
 }
 
 // RunsOf is like All, but the caller must hold r.mu.
-func (r *Recorder) RunsOf(names ...string) (hs []Handling) {
+func (r *Recorder) RunsOf(names ...string) (hs []HandlerRun) {
 	for _, run := range r.runs {
 		if len(names) == 0 || slices.Contains(names, run.Name) {
 			hs = append(hs, *run)
@@ -257,15 +257,15 @@ func (r *Recorder) Summary() string {
 	defer r.mu.Unlock()
 	var s strings.Builder
 	kinds := map[string]int{}
-	for _, t := range r.told {
+	for _, t := range r.observed {
 		kinds[fmt.Sprintf("%T", t)]++
 	}
-	fmt.Fprintf(&s, "%d runs, told %v", len(r.runs), kinds)
+	fmt.Fprintf(&s, "%d runs, observed %v", len(r.runs), kinds)
 	for _, h := range r.runs[max(0, len(r.runs)-12):] {
 		fmt.Fprintf(&s, "\n  %s: %s attempt %d, error %v", h.Name, h.Delivery.ID, h.Delivery.Attempt, h.Err)
 	}
-	for _, t := range r.told[max(0, len(r.told)-12):] {
-		fmt.Fprintf(&s, "\n  told %T %+v", t, t)
+	for _, t := range r.observed[max(0, len(r.observed)-12):] {
+		fmt.Fprintf(&s, "\n  observed %T %+v", t, t)
 	}
 	return s.String()
 }

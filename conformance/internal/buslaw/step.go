@@ -51,7 +51,7 @@ func (e *Env) Gap(name string, i int, d time.Duration) {
 	e.Helper()
 	runs := e.Recorder.All(name)
 	if got := runs[i+1].Began.Sub(runs[i].Ended); got < d-law.Tick || got > d+e.Soon() {
-		e.Failf("%s: came again after %v, want %v or somewhat more", name, got, d)
+		e.Failf("%s: was redelivered after %v, want %v or somewhat more", name, got, d)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package faultbroker turns a backend in memory into a broker that tests can harm. A line
-// replaces the sockets of each client, so laws about faults can run on a fake clock.
+// Package faultbroker turns a backend in memory into a broker that tests can harm. A connection
+// in memory replaces the sockets of each client, so laws about faults can run on a fake clock.
 package faultbroker
 
 import (
@@ -27,7 +27,7 @@ func New(store Store) *Broker { return &Broker{store: store, lost: map[[2]string
 func (b *Broker) Client() *Client {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := &Client{broker: b, line: newLine(), done: make(chan struct{})}
+	c := &Client{broker: b, connection: newConnection(), done: make(chan struct{})}
 	c.Verbs = verbs.Verbs{Of: b.store, Around: func(ctx context.Context, verb, _ string, do func() error) error {
 		kind := ""
 		if verb == "Settle" { // an acknowledgement too

@@ -20,7 +20,7 @@ type Store interface {
 
 // A Client is the backend of one process.
 type Client struct {
-	*line
+	*connection
 	verbs.Verbs
 	broker *Broker
 

@@ -48,15 +48,15 @@ func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]back
 }
 
 func (s *source) receive(ctx context.Context, limit int, maxBytes int64, wait time.Duration) (ds []backend.Delivery, err error) {
-	l := s.client.line
-	l.requests.Add(1)
+	conn := s.client.connection
+	conn.requests.Add(1)
 	time.Sleep(travel)
-	was := l.state()
+	was := conn.state()
 	switch {
 	case was.down:
 		return nil, fmt.Errorf("connection refused: %w", backend.ErrUnavailable)
 	case was.frozen != nil:
-		return s.heldUp(ctx, was, limit, maxBytes)
+		return s.receiveFrozen(ctx, was, limit, maxBytes)
 	}
 	if err := s.returnUnread(context.WithoutCancel(ctx)); err != nil {
 		return nil, err
@@ -83,11 +83,11 @@ func (s *source) receive(ctx context.Context, limit int, maxBytes int64, wait ti
 	if len(ds) == 0 {
 		kind = "" // DropReply drops only answers with deliveries
 	}
-	if err := l.answer(ctx, was, kind); err != nil {
+	if err := conn.answer(ctx, was, kind); err != nil {
 		s.unread = append(s.unread, ds...)
 		return nil, err
 	}
-	return s.whole(ctx, ds), nil
+	return s.withoutLost(ctx, ds), nil
 }
 
 // returnUnread gives back the deliveries of answers that got lost, as a driver does that finds
@@ -113,9 +113,9 @@ func (s *source) take(ctx context.Context, limit int, maxBytes int64) ([]backend
 	return slices.Clone(ds), err
 }
 
-// heldUp reads the store after the line thaws. If the caller has given up by then, the
+// receiveFrozen reads the store after the connection thaws. If the caller has given up by then, the
 // deliveries get lost.
-func (s *source) heldUp(ctx context.Context, was state, limit int, maxBytes int64) ([]backend.Delivery, error) {
+func (s *source) receiveFrozen(ctx context.Context, was state, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	took := make(chan []backend.Delivery, 1)
 	done := make(chan error, 1)
 	go func() {
@@ -136,12 +136,12 @@ func (s *source) heldUp(ctx context.Context, was state, limit int, maxBytes int6
 	if err := within(ctx, done); err != nil {
 		return nil, err
 	}
-	return s.whole(ctx, <-took), nil
+	return s.withoutLost(ctx, <-took), nil
 }
 
-// whole removes from ds each message that [Broker.Lose] has removed from the broker. If the
-// group has received the message before, whole keeps it with an error in place of its body.
-func (s *source) whole(ctx context.Context, ds []backend.Delivery) (rest []backend.Delivery) {
+// withoutLost removes from ds each message that [Broker.Lose] has removed from the broker. If the
+// group has received the message before, withoutLost keeps it with an error in place of its body.
+func (s *source) withoutLost(ctx context.Context, ds []backend.Delivery) (rest []backend.Delivery) {
 	for _, d := range ds {
 		switch {
 		case !s.client.broker.isLost(&d.Message):

@@ -74,9 +74,9 @@ var optionFaults = []Fault{
 	}}},
 }
 
-// overrun is a limiter that grants all requested places, without a bound in bytes, if the
-// real limiter grants at least one place. The real limiter never learns of held messages, and
-// believes that every run succeeded.
+// overrun is a limiter that grants all requested slots, without a bound in bytes, if the
+// real limiter grants at least one. It hides held messages from the real limiter, and reports
+// every run as a success.
 type overrun struct{ limiter.Limiter }
 
 func (o *overrun) Acquire(ctx context.Context, max int) (limiter.Grant, error) {
@@ -314,8 +314,8 @@ var subscriptionFaults = []Fault{
 	{Name: "bus-never-closes", Breaks: "a Shutdown is a wish", bus: &busFault{on: []busOp{busShutdown}, do: func(*busCall) {}}},
 	{Name: "bus-closes-publishing-first", Breaks: "a Shutdown ends publishing at once", bus: &busFault{on: []busOp{busPublish, busShutdown}, do: func(c *busCall) {
 		if c.op == busShutdown {
-			c.bus.shut.Store(true)
-		} else if c.bus.shut.Load() {
+			c.bus.shutDown.Store(true)
+		} else if c.bus.shutDown.Load() {
 			c.err = eventbus.ErrClosed
 			return
 		}
@@ -393,7 +393,7 @@ var memberFaults = []Fault{
 			}
 		}
 	}},
-	{Name: "letters-lost", Member: true, Breaks: "an event has one dead letter in its life, with the payload, the attributes and the reason", On: []Op{Publish, Receive}, New: func() effect {
+	{Name: "dead-letters-lost", Member: true, Breaks: "an event has one dead letter in its life, with the payload, the attributes and the reason", On: []Op{Publish, Receive}, New: func() effect {
 		var buried set
 		return func(c *Call) {
 			c.Messages = slices.DeleteFunc(c.Messages, func(m *backend.Message) bool {

@@ -75,10 +75,10 @@ type busFault struct {
 
 // A Bus calls a good eventbus.Bus. Its fault changes some of the calls.
 type Bus struct {
-	good  *eventbus.Bus
-	fault *busFault
-	reply atomic.Value // the correlation of the last reply, for bus-mixes-replies
-	shut  atomic.Bool  // Shutdown was called, for bus-closes-publishing-first
+	good     *eventbus.Bus
+	fault    *busFault
+	reply    atomic.Value // the correlation of the last reply, for bus-mixes-replies
+	shutDown atomic.Bool  // Shutdown was called, for bus-closes-publishing-first
 }
 
 // Bus returns a bus with the fault. It is shut down when the test ends.

@@ -65,7 +65,7 @@ func (h *History) Check(expect Expect) []Finding {
 	h.mu.Unlock()
 	c := &checker{
 		expect: expect, count: map[Rule]int{},
-		messages: map[string]*message{}, receipts: map[inGroup]*receipts{}, lanes: map[inLane]*lane{},
+		messages: map[string]*message{}, receipts: map[inGroup]*receipts{}, keys: map[memberKey]*keyState{},
 	}
 	for _, e := range events { // first all Lost events, because a Lost event may be recorded after the deliveries that it excuses
 		if e.Kind == Lost {
@@ -87,7 +87,7 @@ type checker struct {
 	messages map[string]*message
 	order    []string // IDs in the order of their Tried events
 	receipts map[inGroup]*receipts
-	lanes    map[inLane]*lane
+	keys     map[memberKey]*keyState
 }
 
 type message struct {
@@ -108,12 +108,12 @@ type receipts struct {
 	member    string // the first member that got the message
 }
 
-type inLane struct{ group, member, key string }
+type memberKey struct{ group, member, key string }
 
-// A lane is the record of the messages of one key in one member.
-type lane struct {
-	first int    // the number of the last message that this member was the first to get; 0: none
-	open  string // ID of the message that was delivered and not done; "": none
+// A keyState is the state of the messages of one key in one member.
+type keyState struct {
+	first int    // the number of the last message that this member was the first to get; 0 if there is none
+	open  string // ID of the message that was delivered and not done; "" if there is none
 }
 
 func (c *checker) event(e Event) {
@@ -176,11 +176,11 @@ func (c *checker) ordered(e Event, r *receipts, m *message) {
 	if r.member != e.Member || r.lost {
 		return
 	}
-	at := inLane{e.Group, e.Member, m.key}
-	l := c.lanes[at]
+	at := memberKey{e.Group, e.Member, m.key}
+	l := c.keys[at]
 	if l == nil {
-		l = &lane{}
-		c.lanes[at] = l
+		l = &keyState{}
+		c.keys[at] = l
 	}
 	if r.delivered == 1 {
 		if m.number < l.first {
@@ -200,7 +200,7 @@ func (c *checker) done(e Event) {
 	if m == nil {
 		return
 	}
-	if l := c.lanes[inLane{e.Group, c.of(e).member, m.key}]; l != nil && l.open == e.ID {
+	if l := c.keys[memberKey{e.Group, c.of(e).member, m.key}]; l != nil && l.open == e.ID {
 		l.open = ""
 	}
 }

@@ -29,7 +29,7 @@ type Event struct {
 }
 
 // A History has events in the order in which they were recorded. Its methods are safe for
-// concurrent use. An event that causes another event must be recorded first. So the caller
+// concurrent use. An event that causes another event must be recorded first, so the caller
 // records Tried before it calls Publish, and Stored after Publish has returned. A handler
 // records Delivered before it does anything else.
 type History struct {

@@ -28,8 +28,8 @@ type Account struct {
 	slowTook time.Duration
 }
 
-// New returns the account of a run. laws is the number of laws. some tells that the run
-// leaves laws out.
+// New returns the account of a run. laws is the number of laws. some reports whether the
+// run leaves laws out.
 func New(backend string, laws int, some bool) *Account {
 	return &Account{backend: backend, laws: laws, some: some, results: map[Result]int{}, missing: map[string][]string{}}
 }

@@ -41,7 +41,7 @@ type Law struct {
 	Grace     time.Duration // is added to the time limits of the law and its calls
 
 	Around func(t *testing.T, f func(*testing.T)) // Around wraps the test, for example in a bubble of synctest
-	Hung   func()                                 // Hung notes that the law hangs
+	Hung   func()                                 // Hung records that the law hangs
 	GiveUp func(w *Watch, why string)             // GiveUp ends the process, because nothing else can end the test
 }
 

@@ -140,8 +140,8 @@ func (t *table) page(differing bool) string {
 		b.WriteString("*not claimed*: the backend does not offer the optional interface or the limit that the test needs.\n\n")
 	}
 	if t.count(engine) > 0 {
-		b.WriteString("*memory*: the test is about the engine alone, so no backend can change its verdict. It did not run on this backend, but on `" +
-			runsOn + "`.\n\n")
+		b.WriteString("*memory*: the test is about the engine alone, so no backend can change its outcome. It ran on `" +
+			runsOn + "` instead.\n\n")
 	}
 	b.WriteString(t.reasons())
 	tests := t.tests

@@ -48,7 +48,7 @@ var batchLaws = []law.Law{
 			})
 			e.PublishEvents(buslaw.Events(6)...)
 			e.AwaitDone(5, "g")
-			if dead := buslaw.AwaitTold[deadLettered](e, 1); dead[0].ID != "00002" {
+			if dead := buslaw.AwaitObserved[deadLettered](e, 1); dead[0].ID != "00002" {
 				e.Failf("%s went to the dead-letter topic, want 00002 alone", dead[0].ID)
 			}
 		}),
@@ -207,7 +207,7 @@ var batchLaws = []law.Law{
 			e.BatchMember("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive}, eventbus.Batch{MaxWait: e.Lease / 40}, results(fails))
 			e.PublishEvents(buslaw.Events(20)...)
 			e.AwaitDone(18, "g")
-			if ds := buslaw.AwaitTold[discarded](e, 2); !fails(&eventbus.Delivery{Event: eventbus.Event{ID: ds[0].ID}}) {
+			if ds := buslaw.AwaitObserved[discarded](e, 2); !fails(&eventbus.Delivery{Event: eventbus.Event{ID: ds[0].ID}}) {
 				e.Failf("%s was discarded, want 00003 and 00007 only", ds[0].ID)
 			}
 			once(e, "g")

@@ -10,7 +10,7 @@ import (
 // Laws returns the laws of the bus, family by family.
 func Laws() []law.Law {
 	return slices.Concat(
-		publishLaws, deliverLaws, leaseLaws, instanceLaws, retryLaws, policyLaws, letterLaws, redriveLaws, buryLaws, orderLaws, modeLaws, batchLaws,
+		publishLaws, deliverLaws, leaseLaws, instanceLaws, retryLaws, policyLaws, deadLetterLaws, redriveLaws, buryLaws, orderLaws, modeLaws, batchLaws,
 		lifeLaws, limitLaws, faultLaws, lostLaws, stayLaws, middlewareLaws,
 		behindLaws, starveLaws, stuckLaws, hangingLaws, handOverLaws, scheduleLaws, recurringLaws, eachLaws, elasticLaws, partitionLaws, failedKeyLaws, ownerLaws, partitionNumberLaws,
 		topicLaws, serviceLaws,

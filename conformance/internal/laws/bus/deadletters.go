@@ -16,14 +16,14 @@ import (
 	"github.com/seed41896749/eventbus/deadletter"
 )
 
-// letterLaws are about dead letters of events that fail again, and about a dead-letter topic
+// deadLetterLaws are about dead letters of events that fail again, and about a dead-letter topic
 // that cannot be stored to.
-var letterLaws = []law.Law{
+var deadLetterLaws = []law.Law{
 	{
-		ID: "B.Q22", Name: "second-letter", Promise: "an event that fails for good again after its dead letter was removed becomes a dead letter again, however soon that is",
+		ID: "B.Q22", Name: "second-dead-letter", Promise: "an event that fails for good again after its dead letter was removed becomes a dead letter again, however soon that is",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin](), law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
-		Faults: []string{"letters-lost"}, Again: true,
-		Test: buslaw.On(secondLetter),
+		Faults: []string{"dead-letters-lost"}, Again: true,
+		Test: buslaw.On(secondDeadLetter),
 	},
 	{
 		ID: "B.Q23", Name: "final-verdict", Promise: "while a dead letter cannot be stored, its event does not run again, later events of its key are handled, and Ready names the topic; then it is stored once",
@@ -55,9 +55,9 @@ var letterLaws = []law.Law{
 	},
 }
 
-// secondLetter has two rounds, with a few events and with many. In each round all events of
-// the topic fail for good, their letters are removed, and the group begins again.
-func secondLetter(e *buslaw.Env) {
+// secondDeadLetter has two rounds, with a few events and with many. In each round all events of
+// the topic fail for good, their dead letters are removed, and the group starts over.
+func secondDeadLetter(e *buslaw.Env) {
 	e.Attach("keeps") // so that the topic keeps the events
 	e.Start()
 	e.Member("g", eventbus.SubscribeOptions{Concurrency: 16}, func(context.Context, *eventbus.Delivery) error {
@@ -83,7 +83,7 @@ func buried(e *buslaw.Env, runs, n int) {
 	e.Settled("g")
 	var positions []string
 	of := map[string]bool{}
-	for _, m := range storedLetters(e) {
+	for _, m := range storedDeadLetters(e) {
 		of[m.Headers.Get("eventbus-dead-id")] = true
 		positions = append(positions, m.Position)
 	}
@@ -93,8 +93,8 @@ func buried(e *buslaw.Env, runs, n int) {
 	e.Verb(e.Verbs().Remove(e.Context(), law.Topic+".dlq", positions))
 }
 
-// storedLetters reads all dead letters.
-func storedLetters(e *buslaw.Env) (all []backend.Message) {
+// storedDeadLetters reads all dead letters.
+func storedDeadLetters(e *buslaw.Env) (all []backend.Message) {
 	e.Helper()
 	for from := ""; ; from = all[len(all)-1].Position {
 		ms, err := e.Verbs().Read(e.Context(), law.Topic+".dlq", backend.StartAfter(from), 100)
@@ -162,7 +162,7 @@ var buryLaws = []law.Law{
 	{
 		ID: "B.Q24", Name: "bury", Promise: "when an operator buries an event that keeps failing or whose handler hangs, it becomes a dead letter and does not run again; its key continues, and a redrive brings the event back",
 		Needs:  []law.Need{law.NeedDelayer, law.NeedExtender, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
-		Faults: []string{"settle-ignored", "letters-lost"}, Again: true, Test: buslaw.On(bury),
+		Faults: []string{"settle-ignored", "dead-letters-lost"}, Again: true, Test: buslaw.On(bury),
 	}, {
 		ID: "B.Q25", Name: "bury-settled", Promise: "an event that its group has settled, or not yet received, cannot be buried, and no dead letter of it remains",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover](), law.NeedVerb[backend.Settler]()},
@@ -176,11 +176,11 @@ var buryLaws = []law.Law{
 
 func bury(e *buslaw.Env) {
 	e.Start()
-	var mended atomic.Bool
+	var fixed atomic.Bool
 	failed, hangs, release := make(chan string, 1000), make(chan string, 1000), make(chan struct{})
 	h := func(_ context.Context, d *eventbus.Delivery) error {
 		switch {
-		case mended.Load():
+		case fixed.Load():
 		case d.ID == "00002":
 			failed <- d.Position
 			return buslaw.ErrBroken
@@ -197,17 +197,17 @@ func bury(e *buslaw.Env) {
 	e.Member("other", eventbus.SubscribeOptions{Group: "other"}, buslaw.Succeed)
 	e.PublishEvents(buslaw.KeyedEvents(10, 2)...)
 	for _, at := range []string{buslaw.Wait(e, failed, "a run that fails"), buslaw.Wait(e, hangs, "a run that hangs")} {
-		l, err := letters(e).Bury(e.Context(), deadletter.Burial{Topic: law.Topic, Group: "g", Position: at, By: "ann", Why: "it blocks the queue"})
+		l, err := deadLetters(e).Bury(e.Context(), deadletter.Burial{Topic: law.Topic, Group: "g", Position: at, By: "ann", Why: "it blocks the queue"})
 		e.Verb(err)
 		if l.Reason != eventbus.ReasonOperator || l.Error != "taken away by ann: it blocks the queue" || l.Group != "g" || l.Position != at {
-			e.Failf("Bury: got the letter %+v", l.DeadLetter)
+			e.Failf("Bury: got the dead letter %+v", l.DeadLetter)
 		}
 	}
 	close(release) // its key can go on only after the run
 	e.AwaitDone(10, "other")
 	e.Await("the events that nobody has buried to be handled", func(r *buslaw.Recorder) bool { return r.Succeeded("g") >= 8 })
-	if got := awaitLetters(e, 2); got[0] != "00002" || got[1] != "00003" {
-		e.Failf("got the letters of %v", got)
+	if got := awaitDeadLetters(e, 2); got[0] != "00002" || got[1] != "00003" {
+		e.Failf("got the dead letters of %v", got)
 	}
 	e.Settled("g", "other")
 	runs := len(e.Recorder.RunsOf("g"))
@@ -215,7 +215,7 @@ func bury(e *buslaw.Env) {
 	if again := len(e.Recorder.RunsOf("g")); again > runs {
 		e.Failf("got %d runs after the group had settled all, want none", again-runs)
 	}
-	mended.Store(true)
+	fixed.Store(true)
 	redrives(e, deadletter.Redrive{}, deadletter.Report{Redriven: 2})
 	e.Await("the events that were buried to be handled", func(r *buslaw.Recorder) bool { return len(r.RunsOf("g")) >= runs+2 })
 	e.Settled("g", "other")
@@ -242,12 +242,12 @@ func burySettled(e *buslaw.Env) {
 		{Topic: law.Topic, Group: "nobody", Position: at},
 		{Topic: "nowhere", Group: "g", Position: at},
 	} {
-		if _, err := letters(e).Bury(e.Context(), b); err == nil || errors.Is(err, errors.ErrUnsupported) {
+		if _, err := deadLetters(e).Bury(e.Context(), b); err == nil || errors.Is(err, errors.ErrUnsupported) {
 			e.Verb(err)
 			e.Failf("the event at %s of %s/%s was buried", b.Position, b.Topic, b.Group)
 		}
 	}
-	_, err := letters(e).Bury(e.Context(), deadletter.Burial{Topic: law.Topic, Group: "g", Position: at})
+	_, err := deadLetters(e).Bury(e.Context(), deadletter.Burial{Topic: law.Topic, Group: "g", Position: at})
 	want := 0
 	switch {
 	case err == nil && !e.Limits.FencedAcks: // such a backend need not know what a group has settled
@@ -255,7 +255,7 @@ func burySettled(e *buslaw.Env) {
 	case !errors.Is(err, deadletter.ErrSettled):
 		e.Failf("Bury of an event that its group has settled: got error %v, want %q", err, deadletter.ErrSettled)
 	}
-	awaitLetters(e, want)
+	awaitDeadLetters(e, want)
 }
 
 func buryFreesKey(e *buslaw.Env) {
@@ -275,7 +275,7 @@ func buryFreesKey(e *buslaw.Env) {
 	if n := e.Recorder.Succeeded("g"); n != 6 {
 		e.Failf("%d events were handled, want 6: the others are behind one that has failed", n)
 	}
-	_, err := letters(e).Bury(e.Context(), deadletter.Burial{Topic: law.Topic, Group: "g", Position: at})
+	_, err := deadLetters(e).Bury(e.Context(), deadletter.Burial{Topic: law.Topic, Group: "g", Position: at})
 	e.Verb(err)
 	e.Await("the key to go on", func(r *buslaw.Recorder) bool { return r.Succeeded("g") >= 9 })
 	e.Settled("g")
@@ -286,7 +286,7 @@ var redriveLaws = []law.Law{
 	{
 		ID: "B.Q11", Name: "redrive-one-group", Promise: "a redriven event goes to one member of the group in which it failed and to no other group, as first published and with attempts starting over; its dead letter is gone",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
-		Faults: []string{"letters-lost", "remove-ignored"}, Again: true,
+		Faults: []string{"dead-letters-lost", "remove-ignored"}, Again: true,
 		Test: buslaw.On(redriveOneGroup),
 	}, {
 		ID: "B.Q12", Name: "redrive-killed", Promise: "a redrive that ended before it removed the dead letters can be repeated: no event is stored twice",
@@ -296,18 +296,18 @@ var redriveLaws = []law.Law{
 	}, {
 		ID: "B.Q13", Name: "redrive-loops", Promise: "an event that fails again after a redrive becomes a dead letter again, with its ID and redrive count; after MaxRedrives it stays one",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
-		Faults: []string{"letters-lost"}, Again: true,
+		Faults: []string{"dead-letters-lost"}, Again: true,
 		Test: buslaw.On(redriveLoops),
 	}, {
-		ID: "B.Q14", Name: "discard-letters", Promise: "Discard removes exactly the dead letters that match its filter",
+		ID: "B.Q14", Name: "discard-dead-letters", Promise: "Discard removes exactly the dead letters that match its filter",
 		Needs:  []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()},
 		Faults: []string{"remove-ignored"},
-		Test:   buslaw.On(discardLetters),
+		Test:   buslaw.On(discardDeadLetters),
 	},
 }
 
-// letters returns the [deadletter.Topic] with the dead letters of [law.Topic].
-func letters(e *buslaw.Env) *deadletter.Topic {
+// deadLetters returns the [deadletter.Topic] with the dead letters of [law.Topic].
+func deadLetters(e *buslaw.Env) *deadletter.Topic {
 	e.Helper()
 	t, err := deadletter.Open(e.Backend, law.Topic+".dlq")
 	e.Must(err)
@@ -317,20 +317,20 @@ func letters(e *buslaw.Env) *deadletter.Topic {
 // redrives runs the redrive r, and expects that it returns the report want.
 func redrives(e *buslaw.Env, r deadletter.Redrive, want deadletter.Report) {
 	e.Helper()
-	got, err := letters(e).Redrive(e.Context(), r)
+	got, err := deadLetters(e).Redrive(e.Context(), r)
 	e.Verb(err)
 	if got != want {
 		e.Failf("Redrive: got %+v, want %+v", got, want)
 	}
 }
 
-// awaitLetters waits until there are n dead letters, and returns the sorted IDs of their
+// awaitDeadLetters waits until there are n dead letters, and returns the sorted IDs of their
 // events.
-func awaitLetters(e *buslaw.Env, n int) []string {
+func awaitDeadLetters(e *buslaw.Env, n int) []string {
 	e.Helper()
 	for end := time.Now().Add(e.Patience() + 20*e.Lease); ; time.Sleep(law.Pause) {
 		var ids []string
-		for l, err := range letters(e).All(e.Context(), deadletter.Filter{}) {
+		for l, err := range deadLetters(e).All(e.Context(), deadletter.Filter{}) {
 			if errors.Is(err, backend.ErrGone) {
 				break // the topic does not exist until it gets its first dead letter
 			}
@@ -341,15 +341,15 @@ func awaitLetters(e *buslaw.Env, n int) []string {
 			return ids
 		}
 		if time.Now().After(end) {
-			e.Failf("got the letters of %v, want %d\nrecorded: %s", ids, n, e.Recorder.Summary())
+			e.Failf("got the dead letters of %v, want %d\nrecorded: %s", ids, n, e.Recorder.Summary())
 		}
 	}
 }
 
-// mending returns a handler that returns a permanent error until mended is true.
-func mending(mended *atomic.Bool) eventbus.Handler {
+// failingUntil returns a handler that returns a permanent error until fixed is true.
+func failingUntil(fixed *atomic.Bool) eventbus.Handler {
 	return func(context.Context, *eventbus.Delivery) error {
-		if mended.Load() {
+		if fixed.Load() {
 			return nil
 		}
 		return eventbus.Permanent(buslaw.ErrBroken)
@@ -358,18 +358,18 @@ func mending(mended *atomic.Bool) eventbus.Handler {
 
 func redriveOneGroup(e *buslaw.Env) {
 	e.Start()
-	var mended atomic.Bool
-	e.Member("one", eventbus.SubscribeOptions{Group: "g"}, mending(&mended))
-	e.Member("two", eventbus.SubscribeOptions{Group: "g"}, mending(&mended))
+	var fixed atomic.Bool
+	e.Member("one", eventbus.SubscribeOptions{Group: "g"}, failingUntil(&fixed))
+	e.Member("two", eventbus.SubscribeOptions{Group: "g"}, failingUntil(&fixed))
 	other := e.Member("other", eventbus.SubscribeOptions{Group: "other"}, buslaw.Succeed)
 	es := buslaw.KeyedEvents(20, 3)
 	for _, ev := range es {
 		ev.Type, ev.Headers = "order.placed", eventbus.Headers{{Name: "h", Value: ev.ID}}
 	}
 	e.PublishEvents(es...)
-	awaitLetters(e, 20)
+	awaitDeadLetters(e, 20)
 	e.AwaitDone(20, "other")
-	mended.Store(true)
+	fixed.Store(true)
 	redrives(e, deadletter.Redrive{}, deadletter.Report{Redriven: 20})
 	e.AwaitDone(20, "one", "two")
 	for end := time.Now().Add(e.Patience()); other.Counts().Received < 40 && time.Now().Before(end); {
@@ -379,8 +379,8 @@ func redriveOneGroup(e *buslaw.Env) {
 	if n := len(e.Recorder.All("other")); n != 20 {
 		e.Failf("the other group got %d events, want only the 20 of the first time", n)
 	}
-	if left := awaitLetters(e, 0); len(left) > 0 {
-		e.Failf("the letters %v are left", left)
+	if left := awaitDeadLetters(e, 0); len(left) > 0 {
+		e.Failf("the dead letters %v are left", left)
 	}
 	for _, run := range slices.Concat(e.Recorder.All("one"), e.Recorder.All("two")) {
 		d := run.Delivery
@@ -392,22 +392,22 @@ func redriveOneGroup(e *buslaw.Env) {
 	}
 }
 
-// A staying backend fails each Remove, so that a redrive ends as if its process had been
-// killed before Remove.
-type staying struct{ backend.Backend }
+// A keepsRemoved is a backend on which each Remove fails, so that a redrive ends as if its
+// process had been killed before Remove.
+type keepsRemoved struct{ backend.Backend }
 
-func (s staying) Unwrap() backend.Backend { return s.Backend }
+func (s keepsRemoved) Unwrap() backend.Backend { return s.Backend }
 
-func (staying) Remove(context.Context, string, []string) error { return backend.ErrUnavailable }
+func (keepsRemoved) Remove(context.Context, string, []string) error { return backend.ErrUnavailable }
 
 func redriveKilled(e *buslaw.Env) {
 	e.Start()
-	var mended atomic.Bool
-	e.Member("g", eventbus.SubscribeOptions{}, mending(&mended))
+	var fixed atomic.Bool
+	e.Member("g", eventbus.SubscribeOptions{}, failingUntil(&fixed))
 	e.PublishEvents(buslaw.Events(5)...)
-	awaitLetters(e, 5)
-	mended.Store(true)
-	killed, err := deadletter.Open(staying{e.Backend}, law.Topic+".dlq")
+	awaitDeadLetters(e, 5)
+	fixed.Store(true)
+	killed, err := deadletter.Open(keepsRemoved{e.Backend}, law.Topic+".dlq")
 	e.Must(err)
 	for range 2 {
 		_, err = killed.Redrive(e.Context(), deadletter.Redrive{})
@@ -426,38 +426,38 @@ func redriveLoops(e *buslaw.Env) {
 	e.Member("g", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 2}}, failing(func(*eventbus.Delivery) bool { return true }))
 	e.PublishEvents(&eventbus.Event{ID: "x"})
 	for n := range 2 {
-		if ids := awaitLetters(e, 1); ids[0] != "x" {
-			e.Failf("after %d redrives the letter is of %q, want x", n, ids[0])
+		if ids := awaitDeadLetters(e, 1); ids[0] != "x" {
+			e.Failf("after %d redrives the dead letter is of %q, want x", n, ids[0])
 		}
 		if runs := len(e.Recorder.All("g")); runs != 2*(n+1) {
 			e.Failf("after %d redrives there were %d runs, want two attempts each time", n, runs)
 		}
-		for l, err := range letters(e).All(e.Context(), deadletter.Filter{}) {
+		for l, err := range deadLetters(e).All(e.Context(), deadletter.Filter{}) {
 			if e.Must(err); l.Redriven != n {
-				e.Failf("the letter says that its event was redriven %d times, want %d", l.Redriven, n)
+				e.Failf("the dead letter says that its event was redriven %d times, want %d", l.Redriven, n)
 			}
 		}
 		redrives(e, deadletter.Redrive{MaxRedrives: 2}, deadletter.Report{Redriven: 1})
 	}
-	awaitLetters(e, 1)
+	awaitDeadLetters(e, 1)
 	redrives(e, deadletter.Redrive{MaxRedrives: 2}, deadletter.Report{Looping: 1})
 }
 
-func discardLetters(e *buslaw.Env) {
+func discardDeadLetters(e *buslaw.Env) {
 	e.Start()
-	e.Member("g", eventbus.SubscribeOptions{}, mending(new(atomic.Bool)))
+	e.Member("g", eventbus.SubscribeOptions{}, failingUntil(new(atomic.Bool)))
 	es := buslaw.Events(10)
 	for i, ev := range es {
 		ev.Type = []string{"a", "b"}[i%2]
 	}
 	e.PublishEvents(es...)
-	awaitLetters(e, 10)
-	n, err := letters(e).Discard(e.Context(), deadletter.Filter{Type: "a"})
+	awaitDeadLetters(e, 10)
+	n, err := deadLetters(e).Discard(e.Context(), deadletter.Filter{Type: "a"})
 	e.Verb(err)
 	if n != 5 {
-		e.Failf("Discard removed %d letters, want 5", n)
+		e.Failf("Discard removed %d dead letters, want 5", n)
 	}
-	if got, want := awaitLetters(e, 5), []string{"00001", "00003", "00005", "00007", "00009"}; !slices.Equal(got, want) {
-		e.Failf("the letters of %v are left, want those of %v", got, want)
+	if got, want := awaitDeadLetters(e, 5), []string{"00001", "00003", "00005", "00007", "00009"}; !slices.Equal(got, want) {
+		e.Failf("the dead letters of %v are left, want those of %v", got, want)
 	}
 }

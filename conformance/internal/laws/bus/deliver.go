@@ -43,7 +43,7 @@ var deliverLaws = []law.Law{
 			e.Member("b", eventbus.SubscribeOptions{Group: "b"}, buslaw.Succeed)
 			e.PublishEvents(buslaw.Events(20)...)
 			e.AwaitDone(20, "b")
-			buslaw.AwaitTold[deadLettered](e, 20)
+			buslaw.AwaitObserved[deadLettered](e, 20)
 			for _, h := range e.Recorder.All("b") {
 				if h.Delivery.Attempt > 1 {
 					e.Failf("group b got %s as attempt %d, want 1", h.Delivery.ID, h.Delivery.Attempt)
@@ -230,7 +230,7 @@ var deliverLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
-			// On a busy machine all calls take longer. So the law compares: a bus should
+			// On a busy machine all calls take longer, so the law compares: a bus should
 			// not need much longer than a waiting Receive of the backend.
 			other := e.AttachAs(backend.Config{Topic: "other", Group: "g"})
 			var bare, took []time.Duration
@@ -280,16 +280,16 @@ func once(e *buslaw.Env, name string) {
 // run that follows a successful run of the same event, because the acknowledgement may have
 // got no answer. It also leaves out the events that lost a lease, here or on the way here,
 // because order holds only while leases hold.
-func ordered(e *buslaw.Env, name string) []buslaw.Handling {
+func ordered(e *buslaw.Env, name string) []buslaw.HandlerRun {
 	runs := e.Recorder.All(name)
 	if e.Grace == 0 {
 		return runs
 	}
 	lost, handled := map[string]bool{}, map[string]bool{}
-	for _, l := range buslaw.ToldOf[leaseLost](e) {
+	for _, l := range buslaw.ObservedOf[leaseLost](e) {
 		lost[l.ID] = true
 	}
-	return slices.DeleteFunc(runs, func(h buslaw.Handling) bool {
+	return slices.DeleteFunc(runs, func(h buslaw.HandlerRun) bool {
 		id := h.Delivery.ID
 		_, came := handled[id]
 		lost[id] = lost[id] || !came && h.Delivery.Redelivered
@@ -307,9 +307,9 @@ func inOrder(e *buslaw.Env, name string) {
 }
 
 // inOrderOf is like inOrder for the given runs.
-func inOrderOf(e *buslaw.Env, runs []buslaw.Handling) {
+func inOrderOf(e *buslaw.Env, runs []buslaw.HandlerRun) {
 	e.Helper()
-	last := map[string]buslaw.Handling{}
+	last := map[string]buslaw.HandlerRun{}
 	for _, h := range runs {
 		d := h.Delivery
 		before, ok := last[d.Key]

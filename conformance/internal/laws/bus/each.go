@@ -46,7 +46,7 @@ var eachLaws = []law.Law{
 				func(context.Context, *eventbus.Delivery) error { return buslaw.ErrBroken })
 			e.PublishEvents(&eventbus.Event{ID: "x"})
 			e.AwaitRuns(2, "one")
-			buslaw.AwaitTold[discarded](e, 1)
+			buslaw.AwaitObserved[discarded](e, 1)
 			if c := s.Counts(); c.DeadLettered != 0 {
 				e.Failf("got the counts %+v, want no dead letter", c)
 			}
@@ -166,9 +166,9 @@ func pausedByOperator(e *buslaw.Env) {
 	end := time.Now().Add(11*time.Second + e.Soon())
 	for {
 		state, err := s.State()
-		if told, ok := errors.AsType[*backend.PausedError](err); ok && state == observer.Paused {
-			if told.Pause.By != p.By || told.Pause.Why != p.Why {
-				e.Failf("State tells of the pause %+v, want %+v", told.Pause, p)
+		if paused, ok := errors.AsType[*backend.PausedError](err); ok && state == observer.Paused {
+			if paused.Pause.By != p.By || paused.Pause.Why != p.Why {
+				e.Failf("State reports the pause %+v, want %+v", paused.Pause, p)
 			}
 			break
 		}

@@ -33,15 +33,16 @@ var elasticLaws = []law.Law{
 	},
 }
 
-// A hall counts handlers, which stay until a gate opens for each of them.
-type hall struct {
+// gatedHandlers counts the running handlers. Each of them returns when the test sends to the
+// gate.
+type gatedHandlers struct {
 	gate chan struct{}
 
 	mu        sync.Mutex
 	now, most int
 }
 
-func (h *hall) handle(ctx context.Context, _ *eventbus.Delivery) error {
+func (h *gatedHandlers) handle(ctx context.Context, _ *eventbus.Delivery) error {
 	h.add(1)
 	defer h.add(-1)
 	select {
@@ -52,15 +53,15 @@ func (h *hall) handle(ctx context.Context, _ *eventbus.Delivery) error {
 	}
 }
 
-func (h *hall) add(n int) {
+func (h *gatedHandlers) add(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.now += n
 	h.most = max(h.most, h.now)
 }
 
-// peak returns the most handlers since the last call, and forgets it.
-func (h *hall) peak() (most int) {
+// peak returns the greatest number of handlers that ran at once since its last call.
+func (h *gatedHandlers) peak() (most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	most, h.most = h.most, h.now
@@ -69,7 +70,7 @@ func (h *hall) peak() (most int) {
 
 func scaleNow(e *buslaw.Env) {
 	e.Start()
-	h := &hall{gate: make(chan struct{})}
+	h := &gatedHandlers{gate: make(chan struct{})}
 	s := e.Member("g", eventbus.SubscribeOptions{Concurrency: 1, MaxConcurrency: 4}, h.handle)
 	e.PublishEvents(buslaw.Events(20)...)
 	e.AwaitRuns(1, "g")
@@ -100,7 +101,7 @@ func scaleNow(e *buslaw.Env) {
 
 func scaleLimits(e *buslaw.Env) {
 	e.Start()
-	h := &hall{gate: make(chan struct{})}
+	h := &gatedHandlers{gate: make(chan struct{})}
 	s := e.Member("g", eventbus.SubscribeOptions{Concurrency: 1, MaxConcurrency: 3}, h.handle)
 	for _, n := range []int{0, 4, -1} {
 		if s.SetConcurrency(n) == nil {
@@ -129,13 +130,13 @@ func scaleLimits(e *buslaw.Env) {
 	e.AwaitDone(2, "g")
 }
 
-// shift makes handlers that know whether they are busy.
-type shift struct {
+// overlapCheck makes handlers that detect overlapping runs of the same handler.
+type overlapCheck struct {
 	made  int // without a lock, because PerWorker makes one handler at a time
 	twice atomic.Bool
 }
 
-func (s *shift) fresh(h eventbus.Handler) func() eventbus.Handler {
+func (s *overlapCheck) fresh(h eventbus.Handler) func() eventbus.Handler {
 	return func() eventbus.Handler {
 		s.made++
 		var busy atomic.Bool
@@ -154,7 +155,7 @@ func perWorker(e *buslaw.Env) {
 	release, gate, entered := make(chan struct{}), make(chan struct{}), make(chan bool, 3)
 	free := sync.OnceFunc(func() { close(release) })
 	e.Cleanup(free)
-	w := &shift{}
+	w := &overlapCheck{}
 	s := e.Member("g", eventbus.SubscribeOptions{Concurrency: 1, MaxConcurrency: 3, Timeout: stuckTimeout(e)},
 		eventbus.PerWorker(w.fresh(func(_ context.Context, d *eventbus.Delivery) error {
 			switch {

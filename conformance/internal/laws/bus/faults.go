@@ -66,9 +66,9 @@ var faultLaws = []law.Law{
 			time.Sleep(e.Lease / 4) // all events are delayed now
 			e.Lose(law.Topic, es[1].Position)
 			e.AwaitDone(2, "g")
-			told := buslaw.AwaitTold[discarded](e, 1)
-			if told[0].Reason != "gone" || told[0].Position != es[1].Position {
-				e.Failf("got %+v, want a discard of position %s, which is gone", told[0], es[1].Position)
+			gone := buslaw.AwaitObserved[discarded](e, 1)
+			if gone[0].Reason != "gone" || gone[0].Position != es[1].Position {
+				e.Failf("got %+v, want a discard of position %s, which is gone", gone[0], es[1].Position)
 			}
 			e.PublishEvents(&eventbus.Event{ID: "next"})
 			e.AwaitDone(3, "g")
@@ -144,7 +144,7 @@ var faultLaws = []law.Law{
 				}
 			}
 			e.Await("it was degraded and runs again", func(r *buslaw.Recorder) bool {
-				cs := buslaw.Told[stateChanged](r)
+				cs := buslaw.Observed[stateChanged](r)
 				return len(cs) >= 3 && cs[len(cs)-1].To == "running" && slices.ContainsFunc(cs, func(c stateChanged) bool { return c.To == "degraded" })
 			})
 			e.PublishEvents(buslaw.Events(5)...)
@@ -208,7 +208,7 @@ var faultLaws = []law.Law{
 			admin := e.Verbs()
 			e.Must(admin.DeleteTopic(e.Context(), law.Topic))
 			e.Await("it is running again", func(r *buslaw.Recorder) bool {
-				cs := buslaw.Told[stateChanged](r)
+				cs := buslaw.Observed[stateChanged](r)
 				return len(cs) >= 3 && cs[len(cs)-1].To == "running" && slices.ContainsFunc(cs, func(c stateChanged) bool { return c.To == "degraded" })
 			})
 			e.PublishEvents(&eventbus.Event{ID: "new"})

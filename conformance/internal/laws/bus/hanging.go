@@ -38,11 +38,11 @@ var stuckLaws = []law.Law{
 			if c := s.Counts(); c.Failures != 1 || c.Retried != 1 {
 				e.Failf("got counts %+v, want one failed run, which is retried", c)
 			}
-			retried := buslaw.AwaitTold[observer.Retried](e, 1)
+			retried := buslaw.AwaitObserved[observer.Retried](e, 1)
 			if _, ok := errors.AsType[*observer.TimeoutError](retried[0].Err); !ok || retried[0].ID != "stuck" {
 				e.Failf("got %+v, want a retry of the stuck event with a TimeoutError", retried[0])
 			}
-			buslaw.AwaitTold[observer.Stuck](e, 1)
+			buslaw.AwaitObserved[observer.Stuck](e, 1)
 			runs := e.Recorder.Count()
 			free() // the handler returns at last, which changes nothing
 			e.Still(runs, e.Soon())

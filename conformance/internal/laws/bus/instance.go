@@ -18,8 +18,8 @@ var instanceLaws = []law.Law{
 		ID: "B.L13", Name: "restart-waits-for-no-lease", Promise: "after a process that had prefetched a thousand events dies, a restart with the same Instance handles all of them at once and in order",
 		Needs: []law.Need{law.NeedInstances, law.NeedExtender}, Faults: []string{"bus-ignores-options", "instance-ignored"}, Uncounted: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
-			death := make(chan struct{})
-			e.Open(named0, func(b backend.Backend) backend.Backend { return &mortal{Backend: b, death: death} })
+			killed := make(chan struct{})
+			e.Open(named0, func(b backend.Backend) backend.Backend { return &killable{Backend: b, killed: killed} })
 			stuck := make(chan struct{})
 			e.Cleanup(func() { close(stuck) })
 			o := eventbus.SubscribeOptions{Concurrency: 8, Lease: 20 * e.Lease}
@@ -35,7 +35,7 @@ var instanceLaws = []law.Law{
 			e.PublishEvents(es[:1000]...)
 			e.AwaitRuns(208, "before")
 			time.Sleep(e.Soon()) // the rest is prefetched, and the acknowledgements are stored
-			close(death)
+			close(killed)
 			restart(e)
 			e.PublishEvents(es[1000:]...)
 			start := time.Now()
@@ -133,54 +133,54 @@ func restart(e *buslaw.Env) {
 	e.Open(named0, nil)
 }
 
-// mortal is the backend of a process that ends without a warning: from death on, no call has
+// killable is the backend of a process that ends without a warning: from killed on, no call has
 // an effect.
-type mortal struct {
+type killable struct {
 	backend.Backend
-	death chan struct{} // closed by the test
+	killed chan struct{} // closed by the test
 }
 
-func (m *mortal) Unwrap() backend.Backend { return m.Backend }
+func (m *killable) Unwrap() backend.Backend { return m.Backend }
 
 // Close leaves the backend to the restarted process.
-func (m *mortal) Close() error { return nil }
+func (m *killable) Close() error { return nil }
 
-func (m *mortal) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
+func (m *killable) Attach(ctx context.Context, c backend.Config) (backend.Source, error) {
 	src, err := m.Backend.Attach(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return &mortalSource{src, m.death}, nil
+	return &killableSource{src, m.killed}, nil
 }
 
-type mortalSource struct {
-	next  backend.Source
-	death chan struct{}
+type killableSource struct {
+	next   backend.Source
+	killed chan struct{}
 }
 
 var (
-	_ backend.Delayer  = (*mortalSource)(nil)
-	_ backend.Extender = (*mortalSource)(nil)
+	_ backend.Delayer  = (*killableSource)(nil)
+	_ backend.Extender = (*killableSource)(nil)
 )
 
 // living calls f, unless the process has died.
-func (s *mortalSource) living(f func() error) error {
+func (s *killableSource) living(f func() error) error {
 	select {
-	case <-s.death:
+	case <-s.killed:
 		return backend.ErrClosed
 	default:
 		return f()
 	}
 }
 
-func (s *mortalSource) Receive(ctx context.Context, max int, bytes int64) (ds []backend.Delivery, err error) {
+func (s *killableSource) Receive(ctx context.Context, max int, bytes int64) (ds []backend.Delivery, err error) {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
 		select {
-		case <-s.death:
+		case <-s.killed:
 			cancel()
 		case <-ended:
 		}
@@ -195,11 +195,11 @@ func (s *mortalSource) Receive(ctx context.Context, max int, bytes int64) (ds []
 	return ds, err
 }
 
-func (s *mortalSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
+func (s *killableSource) Ack(ctx context.Context, ds []*backend.Delivery) error {
 	return s.living(func() error { return s.next.Ack(ctx, ds) })
 }
 
-func (s *mortalSource) Delay(ctx context.Context, ds []backend.Delayed) error {
+func (s *killableSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	v, ok := backend.As[backend.Delayer](s.next)
 	if !ok {
 		return errors.ErrUnsupported
@@ -207,7 +207,7 @@ func (s *mortalSource) Delay(ctx context.Context, ds []backend.Delayed) error {
 	return s.living(func() error { return v.Delay(ctx, ds) })
 }
 
-func (s *mortalSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
+func (s *killableSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	v, ok := backend.As[backend.Extender](s.next)
 	if !ok {
 		return errors.ErrUnsupported
@@ -216,4 +216,4 @@ func (s *mortalSource) Extend(ctx context.Context, ds []*backend.Delivery) error
 }
 
 // Close does not leave the group, because a process that ends does not.
-func (s *mortalSource) Close() error { return nil }
+func (s *killableSource) Close() error { return nil }

@@ -123,8 +123,8 @@ var leaseLaws = []law.Law{
 			if took := runs[0].Ended.Sub(start); took > e.Lease+time.Second+law.Hitch || took < e.Lease/2 {
 				e.Failf("cancelled after %v, want when the lease of %v had passed, at most a second later", took, e.Lease)
 			}
-			if len(buslaw.AwaitTold[leaseLost](e, 1)) != 1 || len(buslaw.ToldOf[observer.Retried](e)) > 0 {
-				e.Failf("want one lost lease told, and no retry: its failure is the next holder's")
+			if len(buslaw.AwaitObserved[leaseLost](e, 1)) != 1 || len(buslaw.ObservedOf[observer.Retried](e)) > 0 {
+				e.Failf("want one lost lease reported to the observer, and no retry: its failure is the next holder's")
 			}
 			e.Settled("g")
 		}),

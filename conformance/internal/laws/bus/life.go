@@ -223,7 +223,7 @@ var lifeLaws = []law.Law{
 			}
 			s.Resume()
 			e.AwaitDone(7, "g")
-			buslaw.AwaitTold[stateChanged](e, 2)
+			buslaw.AwaitObserved[stateChanged](e, 2)
 		}),
 	},
 	{
@@ -264,12 +264,12 @@ var lifeLaws = []law.Law{
 			admin := e.Verbs()
 			e.Must(admin.DeleteGroup(e.Context(), law.Topic, "g"))
 			e.Await("it is running again", func(r *buslaw.Recorder) bool {
-				cs := buslaw.Told[stateChanged](r)
+				cs := buslaw.Observed[stateChanged](r)
 				return len(cs) >= 3 && cs[len(cs)-1].To == "running" && slices.ContainsFunc(cs, func(c stateChanged) bool { return c.To == "degraded" })
 			})
 			e.PublishEvents(&eventbus.Event{ID: "new"})
 			e.Await("the new event", func(r *buslaw.Recorder) bool {
-				return slices.ContainsFunc(r.RunsOf("g"), func(h buslaw.Handling) bool { return h.Delivery.ID == "new" })
+				return slices.ContainsFunc(r.RunsOf("g"), func(h buslaw.HandlerRun) bool { return h.Delivery.ID == "new" })
 			})
 		}),
 	},
@@ -331,7 +331,7 @@ func handsOver(e *buslaw.Env) {
 	e.Must(err)
 	drains, ok := any(s).(interface{ Draining() <-chan struct{} })
 	if !ok {
-		e.Failf("a Subscription does not tell that a drain has begun")
+		e.Failf("a Subscription does not report that a drain has begun")
 	}
 	e.PublishEvents(buslaw.Events(n)...)
 	var ds []*eventbus.ManualDelivery

@@ -41,7 +41,7 @@ var limitLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.R02", Name: "shared-places", Promise: "subscriptions that share a limiter never hold more events together than it has slots, and each makes progress",
+		ID: "B.R02", Name: "shared-limiter", Promise: "subscriptions that share a limiter never hold more events together than it has slots, and each makes progress",
 		Engine: true, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -110,7 +110,7 @@ func breaks(e *buslaw.Env) {
 	e.PublishEvents(buslaw.KeyedEvents(20, 5)...)
 	var limited stateChanged
 	e.Await("the subscription is limited", func(r *buslaw.Recorder) bool {
-		all := buslaw.Told[stateChanged](r)
+		all := buslaw.Observed[stateChanged](r)
 		i := slices.IndexFunc(all, func(c stateChanged) bool { return c.To == observer.Limited })
 		if i >= 0 {
 			limited = all[i]
@@ -188,8 +188,8 @@ type opening struct {
 // adapts tests law B.R05, about an adaptive limiter.
 func adapts(e *buslaw.Env) {
 	e.Start()
-	const places = 6
-	l := limiter.NewAdaptive(1, places)
+	const slots = 6
+	l := limiter.NewAdaptive(1, slots)
 	var failing, grown, shrunk atomic.Bool
 	var failures atomic.Int64
 	most := newGauge(nil)
@@ -218,13 +218,13 @@ func adapts(e *buslaw.Env) {
 	if !grown.Load() || !shrunk.Load() {
 		e.Failf("the limit has grown: %v, and shrunk: %v, want both; now %+v", grown.Load(), shrunk.Load(), l.State())
 	}
-	if n := most.load(); n > places {
-		e.Failf("%d events ran at once, want %d at most", n, places)
+	if n := most.load(); n > slots {
+		e.Failf("%d events ran at once, want %d at most", n, slots)
 	}
 }
 
 // drops tests a policy that drops events. Eight calls of Publish fill the bus, and four
-// more follow. newest tells whether the policy drops the last of the twelve calls.
+// more follow. newest reports whether the policy drops the last of the twelve calls.
 func drops(e *buslaw.Env, policy eventbus.WhenFull, newest bool) {
 	stalled := &stalling{release: make(chan struct{})}
 	e.Open(eventbus.Options{MaxPending: 8, WhenFull: policy}, func(b backend.Backend) backend.Backend {
@@ -251,7 +251,7 @@ func drops(e *buslaw.Env, policy eventbus.WhenFull, newest bool) {
 	e.Quiet(e.Lease / 4)
 	dropped := 0
 	for i, err := range errs {
-		handled := slices.ContainsFunc(e.Recorder.All("g"), func(h buslaw.Handling) bool { return h.Delivery.ID == fmt.Sprint(i) })
+		handled := slices.ContainsFunc(e.Recorder.All("g"), func(h buslaw.HandlerRun) bool { return h.Delivery.ID == fmt.Sprint(i) })
 		if errors.Is(err, eventbus.ErrDropped) {
 			dropped++
 			if handled || errors.Is(err, eventbus.ErrUnknownOutcome) {
@@ -269,15 +269,15 @@ func drops(e *buslaw.Env, policy eventbus.WhenFull, newest bool) {
 	}
 }
 
-// awaitDropped waits until the observer has been told of n dropped events.
+// awaitDropped waits until the observer has received n dropped events.
 func awaitDropped(e *buslaw.Env, n int) {
 	e.Helper()
-	e.Await(fmt.Sprintf("the observer is told of %d dropped events", n), func(r *buslaw.Recorder) bool {
-		told := 0
-		for _, d := range buslaw.Told[observer.Dropped](r) {
-			told += d.Events
+	e.Await(fmt.Sprintf("the observer has received %d dropped events", n), func(r *buslaw.Recorder) bool {
+		dropped := 0
+		for _, d := range buslaw.Observed[observer.Dropped](r) {
+			dropped += d.Events
 		}
-		return told >= n
+		return dropped >= n
 	})
 }
 
@@ -363,7 +363,7 @@ func holdsBytes(e *buslaw.Env) {
 		}
 		return nil
 	}
-	shared, alone := &scale{Limiter: limiter.MaxBytes(bound)}, &scale{Limiter: limiter.MaxInFlight(1000)}
+	shared, alone := &byteCounter{Limiter: limiter.MaxBytes(bound)}, &byteCounter{Limiter: limiter.MaxInFlight(1000)}
 	members := []*eventbus.Subscription{
 		e.Member("g1", eventbus.SubscribeOptions{Group: "g1", Concurrency: 2, MaxBytes: -1, Limiter: shared}, waits),
 		e.Member("g2", eventbus.SubscribeOptions{Group: "g2", Concurrency: 2, MaxBytes: -1, Limiter: shared}, waits),
@@ -390,21 +390,21 @@ func holdsBytes(e *buslaw.Env) {
 	time.Sleep(e.Soon()) // for events that no member should read
 	open.Store(true)
 	e.AwaitDone(3*(small+large), "g1", "g2", "g3")
-	for _, s := range []*scale{shared, alone} {
+	for _, s := range []*byteCounter{shared, alone} {
 		if most := s.load(); most > bound+largest || most < bound/2 {
 			e.Failf("%d bytes were held, want at least %d, and at most %d and one event of %d", most, bound/2, bound, largest)
 		}
 	}
 }
 
-// A scale is a limiter that weighs the messages held.
-type scale struct {
+// A byteCounter is a limiter that records how many bytes are held.
+type byteCounter struct {
 	limiter.Limiter
 	mu         sync.Mutex
 	held, most int64
 }
 
-func (s *scale) Fill(g limiter.Grant, n int, bytes int64) {
+func (s *byteCounter) Fill(g limiter.Grant, n int, bytes int64) {
 	s.mu.Lock()
 	s.held += bytes
 	s.most = max(s.most, s.held)
@@ -412,7 +412,7 @@ func (s *scale) Fill(g limiter.Grant, n int, bytes int64) {
 	s.Limiter.Fill(g, n, bytes)
 }
 
-func (s *scale) Release(r limiter.Released) {
+func (s *byteCounter) Release(r limiter.Released) {
 	s.mu.Lock()
 	s.held -= r.Bytes
 	s.mu.Unlock()
@@ -420,7 +420,7 @@ func (s *scale) Release(r limiter.Released) {
 }
 
 // load returns the most bytes that were held at one time.
-func (s *scale) load() int64 {
+func (s *byteCounter) load() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.most

@@ -15,7 +15,7 @@ import (
 // lostLaws are about a subscription whose topic or group is deleted while it has events.
 var lostLaws = []law.Law{
 	{
-		ID: "B.F11", Name: "topic-made-anew", Promise: "a subscription whose topic is deleted and recreated during a pause misses no event of the new topic",
+		ID: "B.F11", Name: "topic-recreated", Promise: "a subscription whose topic is deleted and recreated during a pause misses no event of the new topic",
 		Needs: []law.Need{law.NeedVerb[backend.Admin]()}, Faults: []string{"position-restarts"}, Again: true,
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -58,7 +58,7 @@ var lostLaws = []law.Law{
 			time.Sleep(e.Soon()) // the retry waits, and the others are acknowledged
 			e.Verb(e.Verbs().DeleteGroup(e.Context(), law.Topic, "g"))
 			e.Await("the member has attached again", func(r *buslaw.Recorder) bool {
-				cs := buslaw.Told[stateChanged](r)
+				cs := buslaw.Observed[stateChanged](r)
 				return len(cs) >= 3 && cs[len(cs)-1].To == observer.Running
 			})
 			close(lost)

@@ -38,7 +38,7 @@ var middlewareLaws = []law.Law{
 	},
 	{
 		ID: "B.W03", Name: "envelope-dead-letter", Promise: "a sealed event stays sealed as a dead letter, and a handler of the dead-letter topic sees it as it was published",
-		Engine: true, Faults: []string{"letters-lost"},
+		Engine: true, Faults: []string{"dead-letters-lost"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			b := openSealed(e)
 			e.DeadLetters()
@@ -49,8 +49,8 @@ var middlewareLaws = []law.Law{
 			e.AwaitDone(len(es), "dead")
 			e.Settled("g")
 			sameEvents(e, "dead", es, func(d *eventbus.Delivery) string {
-				letter, _ := eventbus.DeadLetterOf(&d.Event)
-				return letter.ID
+				dead, _ := eventbus.DeadLetterOf(&d.Event)
+				return dead.ID
 			})
 			b.check(e, 2*len(es))
 		}),
@@ -82,7 +82,7 @@ func dedupeAfterSuccess(e *buslaw.Env) {
 	e.PublishEvents(es[:n]...)
 	e.AwaitDone(n, "g")
 	e.PublishEvents(es[n:]...)
-	buslaw.AwaitTold[discarded](e, n)
+	buslaw.AwaitObserved[discarded](e, n)
 	e.Settled("g")
 	for _, h := range e.Recorder.All("g") {
 		if slices.ContainsFunc(es[n:], func(ev *eventbus.Event) bool { return ev.ID == h.Delivery.ID }) {
@@ -114,7 +114,7 @@ func noise(n int) []byte {
 
 // openSealed opens the bus with an envelope that uses every step: it compresses, encrypts,
 // moves large payloads to a store, and signs.
-func openSealed(e *buslaw.Env) *reading {
+func openSealed(e *buslaw.Env) *payloadInspector {
 	e.Helper()
 	store, err := middleware.OpenFileStore(e.T.TempDir())
 	e.Must(err)
@@ -128,7 +128,7 @@ func openSealed(e *buslaw.Env) *reading {
 	e.Must(err)
 	var o eventbus.Options
 	v.Install(&o)
-	b := &reading{}
+	b := &payloadInspector{}
 	e.Open(o, func(inner backend.Backend) backend.Backend {
 		b.Backend = inner
 		return b
@@ -136,8 +136,8 @@ func openSealed(e *buslaw.Env) *reading {
 	return b
 }
 
-// reading is a backend that looks for unsealed payloads in published messages.
-type reading struct {
+// payloadInspector is a backend that checks published messages for unsealed payloads.
+type payloadInspector struct {
 	backend.Backend
 
 	mu     sync.Mutex
@@ -145,9 +145,9 @@ type reading struct {
 	open   []string // IDs of the messages that have the secret or more than 10,000 bytes
 }
 
-func (r *reading) Unwrap() backend.Backend { return r.Backend }
+func (r *payloadInspector) Unwrap() backend.Backend { return r.Backend }
 
-func (r *reading) Publish(ctx context.Context, msgs []*backend.Message) error {
+func (r *payloadInspector) Publish(ctx context.Context, msgs []*backend.Message) error {
 	r.mu.Lock()
 	for _, m := range msgs {
 		r.stored++
@@ -160,7 +160,7 @@ func (r *reading) Publish(ctx context.Context, msgs []*backend.Message) error {
 }
 
 // check expects that at least n messages were published, all of them sealed.
-func (r *reading) check(e *buslaw.Env, n int) {
+func (r *payloadInspector) check(e *buslaw.Env, n int) {
 	e.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -36,7 +36,7 @@ var modeLaws = []law.Law{
 			s := e.Member("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive, Concurrency: 4}, failing(func(d *eventbus.Delivery) bool { return d.ID == "00003" || d.ID == "00007" }))
 			e.PublishEvents(buslaw.Events(20)...)
 			e.AwaitDone(18, "g")
-			buslaw.AwaitTold[discarded](e, 2)
+			buslaw.AwaitObserved[discarded](e, 2)
 			e.Settled("g")
 			once(e, "g")
 			if c := s.Counts(); c.Discarded != 2 || c.Acknowledged != 20 {
@@ -53,7 +53,7 @@ var modeLaws = []law.Law{
 			e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend { return &unsettling{Backend: b, broken: &broken, acks: true} })
 			e.Member("g", eventbus.SubscribeOptions{Ack: eventbus.AckOnReceive}, buslaw.Succeed)
 			e.PublishEvents(&eventbus.Event{ID: "x"})
-			buslaw.AwaitTold[discarded](e, 1)
+			buslaw.AwaitObserved[discarded](e, 1)
 			if n := e.Recorder.Count(); n > 0 {
 				e.Failf("got %d runs, want none: the acknowledgement was not confirmed", n)
 			}
@@ -136,7 +136,7 @@ var modeLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.A07", Name: "manual-places", Promise: "events that the program holds count against MaxInFlight",
+		ID: "B.A07", Name: "manual-max-in-flight", Promise: "events that the program holds count against MaxInFlight",
 		Needs: []law.Need{law.NeedExtender}, Engine: true, Faults: []string{"bus-exceeds-limits"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

@@ -130,7 +130,7 @@ var orderLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.O11", Name: "full-house", Promise: "events waiting behind a retry make room for it to be redelivered",
+		ID: "B.O11", Name: "retry-finds-room", Promise: "events waiting behind a retry make room for it to be redelivered",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-waits-for-heads"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
@@ -176,7 +176,7 @@ var behindLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) { queueBehind(e, 500, eventbus.SubscribeOptions{Concurrency: 8}, nil) }),
 	},
 	{
-		ID: "B.O13", Name: "many-behind-few-places", Promise: "when an event with 500 of its key behind it fails twice in a member that holds at most 32, all are handled in order, and other keys do not wait",
+		ID: "B.O13", Name: "many-behind-few-slots", Promise: "when an event with 500 of its key behind it fails twice in a member that holds at most 32, all are handled in order, and other keys do not wait",
 		Needs: []law.Need{law.NeedExtender}, Faults: []string{"bus-ignores-order", "bus-orders-all"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			queueBehind(e, 500, eventbus.SubscribeOptions{Concurrency: 8, MaxInFlight: 32}, nil)
@@ -218,7 +218,7 @@ const settling = 5 * time.Second
 
 // queueBehind publishes an event that fails twice, and n events of its key behind it. The
 // last of them fails once. While the first event waits for its retry, it publishes events of
-// other keys, which must be handled meanwhile. It calls between after each run of the
+// other keys, which must be handled in the meantime. It calls between after each run of the
 // first event, if between is not nil.
 func queueBehind(e *buslaw.Env, n int, o eventbus.SubscribeOptions, between func(*eventbus.Subscription)) {
 	e.Open(eventbus.Options{Dedup: e.Limits.OnceWindow > 0}, nil) // a Publish on a broken connection is repeated
@@ -289,9 +289,9 @@ func otherKeys(n int) []*eventbus.Event {
 }
 
 // withoutRepeats returns runs without each run that follows a successful run of its event.
-func withoutRepeats(runs []buslaw.Handling) []buslaw.Handling {
+func withoutRepeats(runs []buslaw.HandlerRun) []buslaw.HandlerRun {
 	handled := map[string]bool{}
-	return slices.DeleteFunc(runs, func(h buslaw.Handling) bool {
+	return slices.DeleteFunc(runs, func(h buslaw.HandlerRun) bool {
 		again := handled[h.Delivery.ID]
 		handled[h.Delivery.ID] = again || h.Err == nil
 		return again

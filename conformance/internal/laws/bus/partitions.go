@@ -290,7 +290,7 @@ func (g *partitioned) handled(r *buslaw.Recorder) int {
 // ordered checks that no event began before all earlier events of its key were handled.
 func (g *partitioned) ordered() {
 	g.Helper()
-	first := map[string]buslaw.Handling{} // by ID: the first run that has handled it
+	first := map[string]buslaw.HandlerRun{} // by ID: the first run that has handled it
 	runs := g.Recorder.All(g.names()...)
 	byKey := map[string][]string{}
 	for _, h := range runs {
@@ -426,7 +426,7 @@ func (g *partitioned) owner(p int) *partitionMember {
 // handled. Runs of dead count only as far as they were before its death.
 func (g *partitioned) inTotalOrder(dead *partitionMember, died time.Time) {
 	g.Helper()
-	var runs []buslaw.Handling
+	var runs []buslaw.HandlerRun
 	for _, h := range g.Recorder.All(g.names()...) {
 		if h.Name == dead.name && (h.Ended.IsZero() || h.Ended.After(died)) {
 			if h.Ended, h.Err = died, errDead; h.Began.After(died) {
@@ -435,7 +435,7 @@ func (g *partitioned) inTotalOrder(dead *partitionMember, died time.Time) {
 		}
 		runs = append(runs, h)
 	}
-	slices.SortStableFunc(runs, func(a, b buslaw.Handling) int { return a.Began.Compare(b.Began) })
+	slices.SortStableFunc(runs, func(a, b buslaw.HandlerRun) int { return a.Began.Compare(b.Began) })
 	handled := map[string]bool{}
 	for i, h := range runs {
 		if i > 0 && runs[i-1].Ended.After(h.Began) {

@@ -70,7 +70,7 @@ func rulesByError(e *buslaw.Env) {
 	})
 	e.PublishEvents(&eventbus.Event{ID: "declined"}, &eventbus.Event{ID: "old"}, &eventbus.Event{ID: "other"})
 	e.AwaitDone(2, "dead")
-	if d := buslaw.AwaitTold[discarded](e, 1)[0]; d.ID != "old" {
+	if d := buslaw.AwaitObserved[discarded](e, 1)[0]; d.ID != "old" {
 		e.Failf("%s was discarded, want old", d.ID)
 	}
 	runs := map[string]int{}
@@ -83,7 +83,7 @@ func rulesByError(e *buslaw.Env) {
 	for _, h := range e.Recorder.All("dead") {
 		why, _ := eventbus.DeadLetterOf(&h.Delivery.Event)
 		if want := map[string]string{"declined": "declined", "other": "*errors.errorString"}[why.ID]; why.ErrorClass != want {
-			e.Failf("the letter of %s has the class %q, want %q", why.ID, why.ErrorClass, want)
+			e.Failf("the dead letter of %s has the class %q, want %q", why.ID, why.ErrorClass, want)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func expired(e *buslaw.Env) {
 		e.PublishEvents(&eventbus.Event{ID: "retried", TTL: time.Minute, Time: time.Now().Add(-time.Hour)})
 	}
 	e.AwaitDone(2, "dead")
-	buslaw.AwaitTold[discarded](e, 2)
+	buslaw.AwaitObserved[discarded](e, 2)
 	for _, g := range []string{"g", "kept"} {
 		for _, h := range e.Recorder.All(g) {
 			if h.Delivery.ID == "late" || h.Delivery.Attempt > 1 {
@@ -127,7 +127,7 @@ func expired(e *buslaw.Env) {
 	}
 	for _, h := range e.Recorder.All("dead") {
 		if why, _ := eventbus.DeadLetterOf(&h.Delivery.Event); why.Reason != eventbus.ReasonExpired || why.Group != "kept" {
-			e.Failf("got a letter of %s for %s, want kept, for expired", why.Group, why.Reason)
+			e.Failf("got a dead letter of %s for %s, want kept, for expired", why.Group, why.Reason)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func maxReceive(e *buslaw.Env) {
 	}
 	d := e.Recorder.All("dead")[0].Delivery
 	if why, _ := eventbus.DeadLetterOf(&d.Event); why.Reason != eventbus.ReasonTooLarge || string(d.Payload) != large {
-		e.Failf("got a letter for %s with %d bytes, want too-large with 3000", why.Reason, len(d.Payload))
+		e.Failf("got a dead letter for %s with %d bytes, want too-large with 3000", why.Reason, len(d.Payload))
 	}
 }
 
@@ -198,7 +198,7 @@ func leaveTimeouts(e *buslaw.Env) {
 			e.Failf("got %d runs of %s, want 2", len(runs), id)
 		}
 		if gap := runs[1].Sub(runs[0]); gap < e.Lease*9/10 {
-			e.Failf("%s came again %v after its run began, want its lease of %v", id, gap, e.Lease)
+			e.Failf("%s was redelivered %v after its run began, want its lease of %v", id, gap, e.Lease)
 		}
 	}
 }

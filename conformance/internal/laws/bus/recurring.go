@@ -53,7 +53,7 @@ func enter(e *buslaw.Env, b law.Bus, r eventbus.Recurring) {
 func rows(e *buslaw.Env, every time.Duration, names ...string) {
 	e.Helper()
 	hs := e.Recorder.All(names...)
-	slices.SortFunc(hs, func(a, b buslaw.Handling) int { return a.Delivery.Time.Compare(b.Delivery.Time) })
+	slices.SortFunc(hs, func(a, b buslaw.HandlerRun) int { return a.Delivery.Time.Compare(b.Delivery.Time) })
 	for i, h := range hs {
 		if want := "tick/" + h.Delivery.Time.UTC().Format(time.RFC3339); h.Delivery.ID != want || h.Payload != "p" {
 			e.Failf("event %s of %v with payload %q: want ID %s and payload p", h.Delivery.ID, h.Delivery.Time, h.Payload, want)

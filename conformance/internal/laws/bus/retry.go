@@ -140,8 +140,8 @@ var retryLaws = []law.Law{
 					e.Failf("header eventbus-dead-%s: got %q, want %q", name, got, want)
 				}
 			}
-			if once(e, "dead"); len(buslaw.AwaitTold[deadLettered](e, 1)) != 1 {
-				e.Failf("want one dead letter told")
+			if once(e, "dead"); len(buslaw.AwaitObserved[deadLettered](e, 1)) != 1 {
+				e.Failf("want one dead letter reported to the observer")
 			}
 		}),
 	},
@@ -159,7 +159,7 @@ var retryLaws = []law.Law{
 			})
 			e.PublishEvents(&eventbus.Event{ID: "permanent"}, &eventbus.Event{ID: "drop"})
 			e.AwaitDone(1, "dead")
-			buslaw.AwaitTold[discarded](e, 1)
+			buslaw.AwaitObserved[discarded](e, 1)
 			e.Settled("g")
 			if n := len(e.Recorder.All("g")); n != 2 {
 				e.Failf("got %d runs, want 2", n)
@@ -167,8 +167,8 @@ var retryLaws = []law.Law{
 			if d := e.Recorder.All("dead")[0].Delivery; d.Headers.Get("eventbus-dead-reason") != "permanent" || d.Headers.Get("eventbus-dead-id") != "permanent" {
 				e.Failf("got %s, reason %q, want both permanent", d.Headers.Get("eventbus-dead-id"), d.Headers.Get("eventbus-dead-reason"))
 			}
-			if c := s.Counts(); c.Discarded != 1 || c.DeadLettered != 1 || len(buslaw.AwaitTold[discarded](e, 1)) != 1 {
-				e.Failf("got counts %+v, want one discarded and one dead-lettered, both told", c)
+			if c := s.Counts(); c.Discarded != 1 || c.DeadLettered != 1 || len(buslaw.AwaitObserved[discarded](e, 1)) != 1 {
+				e.Failf("got counts %+v, want one discarded and one dead-lettered, both reported to the observer", c)
 			}
 		}),
 	},
@@ -190,7 +190,7 @@ var retryLaws = []law.Law{
 			e.Member("g", eventbus.SubscribeOptions{Retry: eventbus.Retry{MaxAttempts: 1}}, failing(func(*eventbus.Delivery) bool { return true }))
 			e.PublishEvents(&eventbus.Event{ID: "x"})
 			e.Await("storing the dead letter has failed", func(r *buslaw.Recorder) bool {
-				return slices.ContainsFunc(buslaw.Told[observer.Failed](r), func(f observer.Failed) bool { return f.Scope == observer.DeadLettering })
+				return slices.ContainsFunc(buslaw.Observed[observer.Failed](r), func(f observer.Failed) bool { return f.Scope == observer.DeadLettering })
 			})
 			down.Store(false)
 			e.AwaitDone(1, "dead")
@@ -237,7 +237,7 @@ var retryLaws = []law.Law{
 			e.Member("g", eventbus.SubscribeOptions{}, buslaw.Succeed)
 			e.PublishEvents(&eventbus.Event{ID: "unreadable", Payload: []byte("raw \x00\xff")}, &eventbus.Event{ID: "gone"}, &eventbus.Event{ID: "good"})
 			e.AwaitDone(2, "g", "dead")
-			gone := buslaw.AwaitTold[discarded](e, 1)
+			gone := buslaw.AwaitObserved[discarded](e, 1)
 			e.Settled("g")
 			if runs := e.Recorder.All("g"); len(runs) != 1 || runs[0].Delivery.ID != "good" {
 				e.Failf("got %d runs, want one, of the readable message", len(runs))
@@ -295,7 +295,7 @@ var retryLaws = []law.Law{
 			e.PublishEvents(buslaw.KeyedEvents(5, 1)...)
 			e.AwaitDone(5, "g", "dead")
 			runs := e.Recorder.All("g")
-			if i := slices.IndexFunc(runs, func(h buslaw.Handling) bool { return h.Delivery.ID == "00001" }); i < 3 {
+			if i := slices.IndexFunc(runs, func(h buslaw.HandlerRun) bool { return h.Delivery.ID == "00001" }); i < 3 {
 				e.Failf("the successor was run %d, want after the three of the first", i+1)
 			}
 		}),

@@ -22,7 +22,7 @@ var serviceLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			o := eventbus.SubscribeOptions{Concurrency: 8, Timeout: e.Lease / 2, Order: eventbus.Unordered}
-			s := e.Member("g", o, oddly(e))
+			s := e.Member("g", o, endsByID(e))
 			e.PublishEvents(withIDs("ok", "error", "panic", "late", "snooze")...)
 			e.AwaitDone(5, "g")
 			c := s.Counts()
@@ -89,8 +89,8 @@ var serviceLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()
 			s := newService(e)
-			register(e, s, "stays", oddly(e))
-			register(e, s, "stops", oddly(e))
+			register(e, s, "stays", endsByID(e))
+			register(e, s, "stops", endsByID(e))
 			ctx, stop := context.WithCancel(e.Context())
 			defer stop()
 			ended := runService(e, s, ctx, e.Patience())
@@ -241,8 +241,8 @@ func oneGroupStops(e *buslaw.Env) {
 	e.AwaitDone(3, "stays")
 	e.Still(4, e.Soon()) // the group that stopped has run one event
 	o := e.Options(eventbus.SubscribeOptions{Group: "stops", Start: eventbus.StartLatest})
-	e.Must(s.Register(e.Context(), "stops", service.Group{Topic: law.Topic, Options: o, Handler: e.Recorder.Handler("anew", "stops", buslaw.Succeed)}))
-	e.AwaitDone(2, "anew")
+	e.Must(s.Register(e.Context(), "stops", service.Group{Topic: law.Topic, Options: o, Handler: e.Recorder.Handler("restarted", "stops", buslaw.Succeed)}))
+	e.AwaitDone(2, "restarted")
 	e.Settled("stays", "stops")
 	if n := e.Recorder.Count(); n != 6 {
 		e.Failf("got %d runs, want 3 of the group that stays, and 1 and 2 of the other one", n)
@@ -258,8 +258,8 @@ func withIDs(ids ...string) []*eventbus.Event {
 	return es
 }
 
-// oddly returns a handler whose first run of an event ends as its ID says. The next run succeeds.
-func oddly(e *buslaw.Env) eventbus.Handler {
+// endsByID returns a handler whose first run of an event ends as its ID says. The next run succeeds.
+func endsByID(e *buslaw.Env) eventbus.Handler {
 	var mu sync.Mutex
 	seen := map[string]bool{}
 	return func(ctx context.Context, d *eventbus.Delivery) error {

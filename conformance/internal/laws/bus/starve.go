@@ -68,11 +68,11 @@ func slowKey(e *buslaw.Env) {
 // failingKeys tests law B.O18. One half of its keys fails until the law ends.
 func failingKeys(e *buslaw.Env) {
 	e.Start()
-	const places = 64
-	o := eventbus.SubscribeOptions{Concurrency: 8, MaxInFlight: places, Retry: eventbus.Retry{Initial: 10 * e.Lease, Max: 10 * e.Lease}}
+	const slots = 64
+	o := eventbus.SubscribeOptions{Concurrency: 8, MaxInFlight: slots, Retry: eventbus.Retry{Initial: 10 * e.Lease, Max: 10 * e.Lease}}
 	e.Member("g", o, failing(func(d *eventbus.Delivery) bool { return d.Type == "fails" }))
 	var all []*eventbus.Event
-	for i := range 2 * places {
+	for i := range 2 * slots {
 		ev := &eventbus.Event{ID: fmt.Sprintf("%03d", i), Key: fmt.Sprintf("key %d", i)}
 		if i%2 == 0 {
 			ev.Type = "fails"
@@ -80,14 +80,14 @@ func failingKeys(e *buslaw.Env) {
 		all = append(all, ev)
 	}
 	e.PublishEvents(all...)
-	e.AwaitRuns(2*places, "g")
+	e.AwaitRuns(2*slots, "g")
 	published := time.Now()
 	for _, ev := range all {
 		if ev.Type == "" {
 			e.PublishEvents(&eventbus.Event{ID: ev.ID + " again", Key: ev.Key})
 		}
 	}
-	e.AwaitDone(2*places, "g")
+	e.AwaitDone(2*slots, "g")
 	e.By(published, 2*time.Second, "later events of the keys that do not fail were handled")
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // stayLaws are about faults that stay: a delay of zero for ever, acknowledgements that fail,
-// and leases that expire meanwhile.
+// and leases that expire in the meantime.
 var stayLaws = []law.Law{
 	{
 		ID: "B.T13", Name: "redelivery-floor", Promise: "an event that keeps asking for immediate redelivery waits at least 10 ms before each run, and 50 ms after many",
@@ -63,7 +63,7 @@ func redeliveryFloor(e *buslaw.Env) {
 		e.PublishEvents(&eventbus.Event{ID: answer + " 1"}, &eventbus.Event{ID: answer + " 2"})
 	}
 	e.AwaitDone(2*len(answers), "g")
-	last := map[string]buslaw.Handling{}
+	last := map[string]buslaw.HandlerRun{}
 	nth := map[string]int{}
 	for _, h := range e.Recorder.All("g") {
 		id := h.Delivery.ID
@@ -82,7 +82,7 @@ func redeliveryFloor(e *buslaw.Env) {
 }
 
 // ackedBeforeReceipt delays the acknowledgement of the event "x" until its lease has expired
-// and the member has received it again. The only handler is busy meanwhile.
+// and the member has received it again. In the meantime the only handler is busy.
 func ackedBeforeReceipt(e *buslaw.Env) {
 	held := &holdingAcks{id: "x", release: make(chan struct{}), again: make(chan struct{}), acked: make(chan struct{})}
 	e.Open(eventbus.Options{}, func(b backend.Backend) backend.Backend {
@@ -147,7 +147,7 @@ func settlingFails(e *buslaw.Env) {
 		denying.broken.Store(false)
 		published += len(part)
 		for end := time.Now().Add(e.Patience()); denying.confirmed.Load() < int64(published) && time.Now().Before(end); {
-			time.Sleep(law.Tick) // without an extension, leases have expired, and events come again
+			time.Sleep(law.Tick) // without an extension, leases have expired, and events are redelivered
 		}
 		awaitReady(e, "after acknowledgements were denied", func(err error) bool { return err == nil })
 		if state, err := s.State(); state != observer.Running {

@@ -154,12 +154,12 @@ var topicLaws = []law.Law{
 				}
 			}
 			e.Must(e.Bus.Publish(e.Context(), "m.b", &eventbus.Event{ID: "m.b new"}))
-			e.Await("the other topic goes on", func(r *buslaw.Recorder) bool { return r.Handled["g m.b new"] })
+			e.Await("the other topic continues", func(r *buslaw.Recorder) bool { return r.Handled["g m.b new"] })
 			time.Sleep(2 * time.Second)
 			topics, err := e.Verbs().Topics(e.Context())
 			e.Must(err)
 			if slices.Contains(topics, "m.a") {
-				e.Failf("the deleted topic was made anew")
+				e.Failf("the deleted topic was recreated")
 			}
 		}),
 	},
@@ -204,7 +204,7 @@ var topicLaws = []law.Law{
 		}),
 	},
 	{
-		ID: "B.M09", Name: "idle-topics-leave-places", Promise: "a topic without events takes up no capacity: even with MaxInFlight 1, the events of each topic are handled within two seconds",
+		ID: "B.M09", Name: "idle-topics-take-no-slots", Promise: "a topic without events takes up no capacity: even with MaxInFlight 1, the events of each topic are handled within two seconds",
 		Faults: []string{"member-reads-on"},
 		Test: buslaw.On(func(e *buslaw.Env) {
 			e.Start()

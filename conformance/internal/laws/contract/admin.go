@@ -120,8 +120,8 @@ func deleteTopic(e *law.Env) {
 	learns(e, waiting, other)
 	e.AwaitTopics(func(topics []string) bool { return !slices.Contains(topics, law.Topic) }, "it gone")
 	again := e.Attach("g")
-	e.Publish(&backend.Message{ID: "anew"})
-	if d := e.One(again); d.ID != "anew" {
+	e.Publish(&backend.Message{ID: "recreated"})
+	if d := e.One(again); d.ID != "recreated" {
 		e.Failf("got %q, want nothing from before", d.ID)
 	}
 	e.Nothing(again, e.Lease/4, "the rest was deleted")
@@ -168,12 +168,12 @@ func oldDelivery(e *law.Env) {
 	want := law.IDsOf(e.PublishN(3))
 	stale := e.Receive(old, 3)
 	e.Verb(e.Verbs().DeleteGroup(e.Context(), law.Topic, "g"))
-	anew := e.Attach("g")
+	recreated := e.Attach("g")
 	start := time.Now()
-	e.Receive(anew, 3)
+	e.Receive(recreated, 3)
 	learned(e, old, stale)
-	unheld(e, anew, "a delivery of the deleted group by a member of the new one", stale[0], backend.ErrLeaseLost)
-	got := law.IDs(e.Receive(anew, 3))
+	unheld(e, recreated, "a delivery of the deleted group by a member of the new one", stale[0], backend.ErrLeaseLost)
+	got := law.IDs(e.Receive(recreated, 3))
 	e.NotBefore(start, e.Lease, "the new group got its messages again")
 	if !slices.Equal(got, want) {
 		e.Failf("got %v when the leases in the new group had expired, want %v", got, want)

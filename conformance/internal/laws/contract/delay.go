@@ -156,7 +156,7 @@ func delayBlocksNobody(e *law.Env) {
 
 // delayOrder checks the order of many delayed messages that become due, more than a driver
 // may ask its broker for in one call. The law acknowledges a third of them before they are
-// due. So the backend must remove these from the middle of its order. A few messages are
+// due, so the backend must remove these from the middle of its order. A few messages are
 // due much later.
 func delayOrder(e *law.Env) {
 	const n, later = 600, 20

@@ -50,7 +50,7 @@ func ephemeral(e *law.Env) {
 	again := e.AttachAs(backend.Config{Group: "one", Ephemeral: true, Start: backend.StartLatest})
 	e.Publish(&backend.Message{ID: "next"})
 	if d := e.One(again); d.ID != "next" {
-		e.Failf("a group that was made anew got %q, want what was published then", d.ID)
+		e.Failf("a group that was recreated got %q, want what was published then", d.ID)
 	}
 	if got := len(e.Receive(keeps, 4)); got != 4 {
 		e.Failf("the other group got %d messages, want 4", got)

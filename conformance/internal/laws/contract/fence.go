@@ -54,10 +54,10 @@ var fenceLaws = []law.Law{
 	},
 }
 
-// taken waits until the lease of a delivery to member one has expired and member two has
+// takenOver waits until the lease of a delivery to member one has expired and member two has
 // received the message. It returns the stale delivery, and the earliest moment at which two
 // can have received the message.
-func taken(e *law.Env, one, two backend.Source) (stale backend.Delivery, since time.Time) {
+func takenOver(e *law.Env, one, two backend.Source) (stale backend.Delivery, since time.Time) {
 	e.Helper()
 	e.PublishN(1)
 	start := time.Now()
@@ -68,7 +68,7 @@ func taken(e *law.Env, one, two backend.Source) (stale backend.Delivery, since t
 
 func delayFenced(e *law.Env) {
 	one, two := e.Attach("g"), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
-	stale, since := taken(e, one, two)
+	stale, since := takenOver(e, one, two)
 	e.Is("Delay of a delivery that another holds", backend.ErrorAt(claimed(e, e.Delay(one, 0, stale)), 0), backend.ErrLeaseLost)
 	e.One(one)
 	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")
@@ -76,7 +76,7 @@ func delayFenced(e *law.Env) {
 
 func extendFenced(e *law.Env) {
 	one, two := e.AttachAs(backend.Config{Group: "g", Lease: e.Lease}), e.AttachAs(backend.Config{Group: "g", Lease: 3 * e.Lease})
-	stale, since := taken(e, one, two)
+	stale, since := takenOver(e, one, two)
 	e.Is("Extend of a delivery that another holds", backend.ErrorAt(claimed(e, e.Extend(one, stale)), 0), backend.ErrLeaseLost)
 	e.One(one)
 	e.NotBefore(since, 3*e.Lease, "it was taken from its new holder")

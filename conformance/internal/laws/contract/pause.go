@@ -60,8 +60,8 @@ func stands(e *law.Env, src backend.Source, p backend.Pause) {
 		if len(ds) > 0 {
 			e.Failf("a member of a paused group got %v", law.IDs(ds))
 		}
-		if told, ok := errors.AsType[*backend.PausedError](err); ok && errors.Is(err, backend.ErrPaused) {
-			got := told.Pause
+		if paused, ok := errors.AsType[*backend.PausedError](err); ok && errors.Is(err, backend.ErrPaused) {
+			got := paused.Pause
 			if got.By != p.By || got.Why != p.Why || !got.Until.Truncate(time.Second).Equal(p.Until.Truncate(time.Second)) || got.Since.IsZero() {
 				e.Failf("Receive of a paused group: got the pause %+v, want %+v", got, p)
 			}
@@ -181,9 +181,9 @@ func pauseReset(e *law.Env) {
 	stands(e, src, p)
 	e.Must(src.Close())
 	e.Verb(e.Verbs().DeleteGroup(e.Context(), law.Topic, "g"))
-	anew := e.AttachAs(backend.Config{Group: "g", Start: backend.StartLatest})
+	recreated := e.AttachAs(backend.Config{Group: "g", Start: backend.StartLatest})
 	e.Publish(&backend.Message{ID: "next"})
-	goesOn(e, anew, []string{"next"})
+	goesOn(e, recreated, []string{"next"})
 }
 
 func pauseUnknown(e *law.Env) {

@@ -165,7 +165,7 @@ func identityChurn(e *law.Env) {
 		e.Ack(src, ds...)
 		for _, d := range ds {
 			if !left[d.ID] {
-				e.Failf("message %s came again after it was acknowledged", d.ID)
+				e.Failf("message %s was redelivered after it was acknowledged", d.ID)
 			}
 			delete(left, d.ID)
 		}

@@ -17,9 +17,9 @@ var positionLaws = []law.Law{
 		ID: "C07", Name: "position-stays", Promise: "a message has the position that Publish reported on every receipt in every group",
 		Faults: []string{"position-unknown"}, Test: positionStays,
 	}, {
-		ID: "C82", Name: "position-made-anew", Promise: "in a topic that was deleted and recreated, a position from the deleted topic is lower than all others, or refused",
+		ID: "C82", Name: "position-of-deleted-topic", Promise: "in a topic that was deleted and recreated, a position from the deleted topic is lower than all others, or refused",
 		Needs:  []law.Need{law.NeedVerb[backend.Admin]()},
-		Faults: []string{"position-restarts"}, Test: positionMadeAnew,
+		Faults: []string{"position-restarts"}, Test: positionOfDeletedTopic,
 	},
 }
 
@@ -53,24 +53,24 @@ func positionStays(e *law.Env) {
 	}
 }
 
-// positionMadeAnew compares the positions of a deleted topic with a topic of the same name
+// positionOfDeletedTopic compares the positions of a deleted topic with a topic of the same name
 // that has fewer messages, and then more. After a loss the bus begins after the last
 // position that it received, and must miss nothing.
-func positionMadeAnew(e *law.Env) {
+func positionOfDeletedTopic(e *law.Env) {
 	src := e.Attach("g")
 	old := e.PublishN(5)
 	e.Ack(src, e.Receive(src, len(old))...)
 	e.Verb(e.Verbs().DeleteTopic(e.Context(), law.Topic))
 	e.AttachAs(backend.Config{Group: "keeps"})
-	anew := e.Publish(law.Numbered("anew-", 3)...)
-	madeAnew(e, "few", old, anew)
-	anew = append(anew, e.Publish(law.Numbered("more-", 20)...)...)
-	madeAnew(e, "many", old, anew)
+	recreated := e.Publish(law.Numbered("new-", 3)...)
+	startsAfter(e, "few", old, recreated)
+	recreated = append(recreated, e.Publish(law.Numbered("more-", 20)...)...)
+	startsAfter(e, "many", old, recreated)
 }
 
-// madeAnew expects that a group after a position in old is refused, or gets all messages in
-// anew.
-func madeAnew(e *law.Env, group string, old, anew []*backend.Message) {
+// startsAfter expects that a group after a position in old is refused, or gets all messages in
+// recreated.
+func startsAfter(e *law.Env, group string, old, recreated []*backend.Message) {
 	e.Helper()
 	reset := e.AttachAs(backend.Config{Group: "reset-" + group, Start: backend.StartLatest})
 	for _, i := range []int{0, len(old) - 1} {
@@ -80,9 +80,9 @@ func madeAnew(e *law.Env, group string, old, anew []*backend.Message) {
 		if err == nil {
 			e.Cleanup(func() { src.Close() })
 		}
-		missesNone(e, "Attach", src, err, old[i].Position, anew)
+		missesNone(e, "Attach", src, err, old[i].Position, recreated)
 		err = claimed(e, e.Verbs().ResetGroup(e.Context(), law.Topic, "reset-"+group, start))
-		missesNone(e, "ResetGroup", reset, err, old[i].Position, anew)
+		missesNone(e, "ResetGroup", reset, err, old[i].Position, recreated)
 	}
 }
 

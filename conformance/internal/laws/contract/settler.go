@@ -52,7 +52,7 @@ var settlerLaws = []law.Law{
 	}, {
 		ID: "C108", Name: "settled", Promise: "Settled is true for a message that an operator has settled, and false for one that is held, delayed, due again, or was never received",
 		Needs:  []law.Need{law.NeedVerb[backend.Settler](), law.NeedDelayer},
-		Faults: []string{"settle-ahead"}, Test: tellSettled,
+		Faults: []string{"settle-ahead"}, Test: settledReports,
 	},
 }
 
@@ -72,7 +72,7 @@ func takeAway(e *law.Env, ds ...backend.Delivery) {
 		had, err := operator(e).Settle(e.Context(), law.Topic, "g", d.Position)
 		e.Must(claimed(e, err))
 		if !had {
-			e.Failf("Settle of %s, which its group has: told that the group has settled it before", d.ID)
+			e.Failf("Settle of %s, which its group has: it returned that the group had settled it before", d.ID)
 		}
 	}
 }
@@ -218,12 +218,12 @@ func settleLostReply(e *law.Env) {
 	_, err := e.Verbs().Settle(e.Context(), law.Topic, "g", d.Position)
 	again := e.ReceiveWithin(src, 1, e.Lease+e.Soon()+e.Grace)
 	if backend.NotStored(err) && len(again) == 0 {
-		e.Failf("Settle whose answer is lost: got error %v, which says that it had no effect, but the message does not come again", err)
+		e.Failf("Settle whose answer is lost: got error %v, which says that it had no effect, but the message is not redelivered", err)
 	}
 	e.Ack(src, again...)
 }
 
-func tellSettled(e *law.Env) {
+func settledReports(e *law.Env) {
 	src := e.AttachAs(backend.Config{Group: "g", Lease: 10 * e.Lease})
 	e.PublishN(6)
 	ds := e.Receive(src, 6)
@@ -231,7 +231,7 @@ func tellSettled(e *law.Env) {
 	e.Must(e.Delay(src, 0, ds[4:]...))
 	next := e.Publish(&backend.Message{ID: "next"})[0]
 	takeAway(e, ds[1], ds[3], ds[5])
-	tells := func(v verbs.Verbs, want ...bool) {
+	expect := func(v verbs.Verbs, want ...bool) {
 		e.Helper()
 		got, err := v.Settled(e.Context(), law.Topic, "g", []string{
 			ds[0].Position, ds[1].Position, ds[2].Position, ds[3].Position, ds[4].Position, ds[5].Position, next.Position,
@@ -242,7 +242,7 @@ func tellSettled(e *law.Env) {
 		}
 	}
 	for _, v := range []verbs.Verbs{e.Verbs(), operator(e)} {
-		tells(v, false, true, false, true, false, true, false)
+		expect(v, false, true, false, true, false, true, false)
 	}
 	none, err := e.Verbs().Settled(e.Context(), law.Topic, "g", nil)
 	if e.Must(claimed(e, err)); len(none) > 0 {

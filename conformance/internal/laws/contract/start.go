@@ -51,7 +51,7 @@ func startEarliest(e *law.Env) {
 }
 
 // startLatest checks StartLatest. Another goroutine publishes during Attach, and its
-// messages may be delivered or not. So the law checks only messages whose Publish ended
+// messages may be delivered or not, so the law checks only messages whose Publish ended
 // before Attach began, or began after Attach ended.
 func startLatest(e *law.Env) {
 	for round := range 3 {

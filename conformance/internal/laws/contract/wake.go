@@ -93,7 +93,7 @@ func wakesForDelays(e *law.Env) {
 }
 
 // delayMeetsReceive checks that a waiting Receive notices a Delay. If it does not, the next
-// Receive still finds the message. So only the time shows the fault. The limit is the limit
+// Receive still finds the message, so only the time shows the fault. The limit is the limit
 // of the contract. One late round is tolerated, because the machine may cause it.
 func delayMeetsReceive(e *law.Env) {
 	const rounds, limit = 30, 500 * time.Millisecond

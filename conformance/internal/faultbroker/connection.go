@@ -16,112 +16,112 @@ const (
 	watchdog = 2 * time.Second        // how long a client waits for an answer
 )
 
-// A line stands for the connections between a client and its broker.
-type line struct {
+// A connection stands for the sockets between a client and its broker.
+type connection struct {
 	requests atomic.Int64
 
 	mu         sync.Mutex
 	down       int
 	swallowing int
-	frozen     chan struct{} // closed when the line thaws; nil if the line is not frozen
+	frozen     chan struct{} // closed when the connection thaws; nil if the connection is not frozen
 	broken     chan struct{} // closed when the connections break; then a new channel replaces it
 	drops      []string      // the kinds of requests whose next answers get lost
 }
 
-func newLine() *line { return &line{broken: make(chan struct{})} }
+func newConnection() *connection { return &connection{broken: make(chan struct{})} }
 
-// Down breaks the line and refuses requests until up is called.
-func (l *line) Down() (up func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.down++
-	l.cut()
+// Down breaks the connection and refuses requests until up is called.
+func (c *connection) Down() (up func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.down++
+	c.cut()
 	return sync.OnceFunc(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.down--
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.down--
 	})
 }
 
 // Cut breaks the requests that are under way.
-func (l *line) Cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cut()
+func (c *connection) Cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut()
 }
 
-func (l *line) cut() {
-	close(l.broken)
-	l.broken = make(chan struct{})
+func (c *connection) cut() {
+	close(c.broken)
+	c.broken = make(chan struct{})
 }
 
 // Freeze delays all requests and answers until thaw is called.
-func (l *line) Freeze() (thaw func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.frozen == nil {
-		l.frozen = make(chan struct{})
+func (c *connection) Freeze() (thaw func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.frozen == nil {
+		c.frozen = make(chan struct{})
 	}
 	return sync.OnceFunc(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		close(l.frozen)
-		l.frozen = nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		close(c.frozen)
+		c.frozen = nil
 	})
 }
 
 // Swallow loses all answers until end is called.
-func (l *line) Swallow() (end func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.swallowing++
+func (c *connection) Swallow() (end func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.swallowing++
 	return sync.OnceFunc(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.swallowing--
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.swallowing--
 	})
 }
 
 // DropReply loses the answer to the next request of this kind.
-func (l *line) DropReply(kind string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.drops = append(l.drops, kind)
+func (c *connection) DropReply(kind string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drops = append(c.drops, kind)
 }
 
 // Requests returns the number of requests that were sent so far.
-func (l *line) Requests() int64 { return l.requests.Load() }
+func (c *connection) Requests() int64 { return c.requests.Load() }
 
 // dropped reports whether DropReply asked to lose the answer to a request of this kind. A
 // true result uses up that DropReply.
-func (l *line) dropped(kind string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.Index(l.drops, kind)
+func (c *connection) dropped(kind string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.drops, kind)
 	if i >= 0 {
-		l.drops = slices.Delete(l.drops, i, i+1)
+		c.drops = slices.Delete(c.drops, i, i+1)
 	}
 	return i >= 0
 }
 
-// A state is a snapshot of a line.
+// A state is a snapshot of a connection.
 type state struct {
 	down, swallowing bool
 	frozen, broken   chan struct{}
 }
 
-func (l *line) state() state {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return state{l.down > 0, l.swallowing > 0, l.frozen, l.broken}
+func (c *connection) state() state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return state{c.down > 0, c.swallowing > 0, c.frozen, c.broken}
 }
 
-// request calls do at the broker and waits for the answer. On a frozen line, do runs after
-// the thaw, even if the caller has given up. So do must not share memory with the caller.
-func (l *line) request(ctx context.Context, kind string, do func() error) error {
-	l.requests.Add(1)
+// request calls do at the broker and waits for the answer. On a frozen connection, do runs after
+// the thaw, even if the caller has given up, so do must not share memory with the caller.
+func (c *connection) request(ctx context.Context, kind string, do func() error) error {
+	c.requests.Add(1)
 	time.Sleep(travel)
-	s := l.state()
+	s := c.state()
 	if s.down {
 		return fmt.Errorf("connection refused: %w", backend.ErrUnavailable)
 	}
@@ -139,21 +139,21 @@ func (l *line) request(ctx context.Context, kind string, do func() error) error 
 	}
 	err := do()
 	time.Sleep(travel)
-	if later := l.answer(ctx, s, kind); later != nil {
+	if later := c.answer(ctx, s, kind); later != nil {
 		return later
 	}
 	return err
 }
 
 // answer waits for the answer to a request that the broker has handled. It returns an error
-// if the answer gets lost. was is the state of the line when the request was sent.
-func (l *line) answer(ctx context.Context, was state, kind string) error {
-	now := l.state()
+// if the answer gets lost. was is the state of the connection when the request was sent.
+func (c *connection) answer(ctx context.Context, was state, kind string) error {
+	now := c.state()
 	done := make(chan error, 1)
 	switch {
 	case now.broken != was.broken:
 		return unknown("connection reset")
-	case l.dropped(kind):
+	case c.dropped(kind):
 		return unknown("connection reset")
 	case now.swallowing:
 		return within(ctx, done)
