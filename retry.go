@@ -35,7 +35,7 @@ type Retry struct {
 	// negative: none.
 	Jitter float64
 
-	// Delay, if set, returns the delay after a failed attempt in place of Initial, Max and
+	// Delay, if set, returns the delay after a failed attempt, instead of Initial, Max and
 	// Jitter. Attempt d.Attempt has failed with err. Delay may be called from several goroutines.
 	// If it panics, the delay is one second.
 	Delay func(d *Delivery, err error) time.Duration

@@ -16,7 +16,7 @@ type broker interface {
 	stop() error
 }
 
-// An env has the brokers that the targets of the plan need.
+// An env holds the brokers that the targets of the plan need.
 type env struct {
 	redis *redisServer
 	nats  *natsServer

@@ -13,7 +13,7 @@ type curve struct {
 	title string
 	what  string // the quantity that grows
 	op    string
-	// at has the values of the growing quantity. The quantity is the payload size if
+	// at holds the values of the growing quantity. The quantity is the payload size if
 	// payload is true, or else the number n of the cell.
 	at      []int
 	payload bool

@@ -56,7 +56,7 @@ func found(ctx context.Context, p plan, progress io.Writer) (report, error) {
 	return newReport(p, s.results, s.took), failed
 }
 
-// goalsFile has the table of goals, which is for the developers of the bus.
+// goalsFile holds the table of goals, which is for the developers of the bus.
 const goalsFile = "GOALS.md"
 
 // publish writes a report to the files that the plan names. It writes to stdout if the plan

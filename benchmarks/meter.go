@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A reading has the resources that were used until one moment.
+// A reading holds the resources that were used until one moment.
 type reading struct {
 	at      time.Time
 	cpu     time.Duration // CPU time of this process, in user and system mode
@@ -52,7 +52,7 @@ func (r meter) read() reading {
 	}
 }
 
-// A cost has the resources that were used between two readings.
+// A cost holds the resources that were used between two readings.
 type cost struct {
 	Events     int     `json:"events"`
 	PerSecond  float64 `json:"per_second"`
@@ -67,7 +67,7 @@ type cost struct {
 	footprint
 }
 
-// A footprint has the resources that were in use at one moment. Only cells of topics and of
+// A footprint holds the resources that were in use at one moment. Only cells of topics and of
 // memory measure them.
 type footprint struct {
 	Connections int   `json:"connections,omitempty"`

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A plan has the settings of one run of the command.
+// A plan holds the settings of one run of the command.
 type plan struct {
 	targets []target
 	cells   []cell

@@ -59,7 +59,7 @@ func (b *rawRedisBus) publishAll(ctx context.Context, stream string, payloads []
 	return err
 }
 
-// A rawRead has the messages of one XREADGROUP. The workers divide them by an atomic
+// A rawRead holds the messages of one XREADGROUP. The workers divide them by an atomic
 // counter.
 type rawRead struct {
 	ids      []string

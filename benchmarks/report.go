@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A report has the results of a suite.
+// A report holds the results of a suite.
 type report struct {
 	Go         string    `json:"go"`
 	GOMAXPROCS int       `json:"gomaxprocs"`

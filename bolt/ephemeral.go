@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// An ephemeralGroup has the members of an ephemeral group. They all belong to this process, because only
+// An ephemeralGroup holds the members of an ephemeral group. They all belong to this process, because only
 // one process at a time has the file open, so their heartbeats need not be stored.
 type ephemeralGroup struct {
 	topic, name string

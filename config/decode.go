@@ -31,7 +31,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// value decodes n into v. n is the value of the key f at path. at is the place of the key.
+// value decodes n into v. n is the value of the key f at path. at is the position of the key.
 func (d *decoder) value(n *node, at location, path string, f *field, v reflect.Value) {
 	if path != "" {
 		d.locations[path] = n.location

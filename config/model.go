@@ -227,7 +227,7 @@ func (b *batch) options() eventbus.Batch {
 	return eventbus.Batch{MaxSize: int(b.Size), MaxBytes: int64(b.Bytes), MaxWait: b.Wait.value()}
 }
 
-// A rule has the keys of an [eventbus.RetryRule], whose class is the name of the rule.
+// A rule holds the keys of an [eventbus.RetryRule], whose class is the name of the rule.
 type rule struct {
 	Attempts number        `key:"attempts" min:"1" none:"unlimited" example:"1" doc:"How often a handler may fail before the event goes to the dead-letter topic."`
 	Backoff  durationRange `key:"backoff" min:"1ms" example:"1m..1h" doc:"The delay after the first failure, and the longest delay."`

@@ -175,7 +175,7 @@ func isUnavailable(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// A jobRegistry has the running changes and, for a while, those that have ended. It is in memory: a
+// A jobRegistry holds the running changes and, for a while, those that have ended. It is in memory: a
 // restart forgets them, and the dead letters that they have not reached stay.
 type jobRegistry struct {
 	mu  sync.Mutex

@@ -99,26 +99,26 @@ func (x *executor) discard(ctx context.Context, j *job, form *changeForm, t *dea
 		most = min(most, n)
 	}
 	done := 0
-	var places []string
+	var positions []string
 	remove := func() error {
-		if len(places) == 0 {
+		if len(positions) == 0 {
 			return nil
 		}
-		if err := backend.Remove(ctx, b, form.Topic, places); err != nil {
+		if err := backend.Remove(ctx, b, form.Topic, positions); err != nil {
 			return err
 		}
-		done += len(places)
-		places = places[:0]
+		done += len(positions)
+		positions = positions[:0]
 		j.progress(done, "")
 		return nil
 	}
 	return j.retryWhileUnavailable(ctx, unavailableTime, func(ctx context.Context) error {
-		places = places[:0]
+		positions = positions[:0]
 		for l, err := range t.All(ctx, x.filter(j, form)) {
 			if err != nil {
 				return err
 			}
-			if places = append(places, l.Place); len(places) < most {
+			if positions = append(positions, l.Place); len(positions) < most {
 				continue
 			}
 			if err := remove(); err != nil {

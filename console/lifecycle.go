@@ -59,7 +59,7 @@ func recordsTopic(name string) string {
 	return of
 }
 
-// A recordTail has the newest lifecycle records for the events of one topic.
+// A recordTail holds the newest lifecycle records for the events of one topic.
 type recordTail struct {
 	records []shownRecord // oldest first
 	from    backend.Start // behind the newest record

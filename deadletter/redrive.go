@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/letter"
 )
 
-// A Redrive has the options of [Topic.Redrive]. A zero field means its default.
+// A Redrive holds the options of [Topic.Redrive]. A zero field means its default.
 type Redrive struct {
 	Filter Filter
 

@@ -1,4 +1,4 @@
-// Package eventbustest has a bus for testing applications. It is in memory, is shut down when its
+// Package eventbustest provides a bus for testing applications. It is in memory, is shut down when its
 // test ends, remembers published events, and can wait until all events are settled. It works inside
 // testing/synctest, where retries that take minutes finish instantly.
 package eventbustest

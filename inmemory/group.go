@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A group has the unsettled messages of a topic, for its members. A message with an offset
+// A group holds the unsettled messages of a topic, for its members. A message with an offset
 // below the cursor was delivered, and has an entry until the group settles it. A message
 // from the cursor on was never delivered. The lock of the topic guards the group.
 type group struct {

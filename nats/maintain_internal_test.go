@@ -153,7 +153,7 @@ func TestOneProcessPurges(t *testing.T) {
 	require.Zero(t, s.depth(), "nobody has taken over")
 }
 
-// Groups of one process look at a topic by few requests, although one group is behind and
+// Groups of one process check a topic with few requests, although one group is behind and
 // prevents a purge.
 func TestSlowGroupIsRemembered(t *testing.T) {
 	t.Parallel()

@@ -207,7 +207,7 @@ func (b *Backend) Identity() backend.Identity {
 	return i
 }
 
-// A memberList has the open sources of a backend.
+// A memberList holds the open sources of a backend.
 type memberList struct {
 	mu     sync.Mutex
 	all    map[*source]struct{}

@@ -181,7 +181,7 @@ func TestLargerThanAnyLimit(t *testing.T) {
 	}
 }
 
-// Limits has the shortest window of all topics, because the bus repeats within it.
+// Limits holds the shortest window of all topics, because the bus repeats within it.
 func TestLimitsHaveTheShortestOnceWindow(t *testing.T) {
 	t.Parallel()
 	p := newFixture(t, nats.Options{Topics: map[string]nats.TopicOptions{"short": {OnceWindow: time.Second}, "long": {OnceWindow: time.Hour}, "same": {}}})

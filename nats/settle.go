@@ -170,14 +170,14 @@ func (s *source) sendAcks(ctx context.Context, r *requester, all []ackMessage, c
 	if final >= 0 && !c.confirmed {
 		r.await(final)
 	}
-	var last, fate error // the newest result; why nobody serves the consumer
+	var last, unserved error // the newest result; why nobody serves the consumer
 	r.exchange(ctx, callOptions{
 		onAnswer: func(i int, m *natsgo.Msg, err error) {
 			if m != nil && isUnserved(m) {
-				if fate == nil {
-					fate = s.diagnose(ctx, time.Now(), unservedText)
+				if unserved == nil {
+					unserved = s.diagnose(ctx, time.Now(), unservedText)
 				}
-				err = fate
+				err = unserved
 			}
 			last = classOf(ctx, err, true)
 			if errs[i] = last; m == nil && errors.Is(err, backend.ErrUnavailable) {
@@ -305,7 +305,7 @@ func (r delayRate) next(now time.Time) (turn time.Time, after delayRate) {
 	return turn, after
 }
 
-// A delayLimiter has the rates of all groups of a backend.
+// A delayLimiter holds the rates of all groups of a backend.
 type delayLimiter struct {
 	mu    sync.Mutex
 	rates map[string]delayRate // by topic and group

@@ -30,7 +30,7 @@ const (
 	killLease   = time.Second
 )
 
-// An account has the events of a run of TestKill: the committed ones, by ID, and for each key
+// An account holds the events of a run of TestKill: the committed ones, by ID, and for each key
 // the number of its last committed event.
 type account struct {
 	topic string

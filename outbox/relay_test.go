@@ -60,7 +60,7 @@ func (g *gate) set(fail func(topic string, e *eventbus.Event) error) {
 
 func open(string, *eventbus.Event) error { return nil }
 
-// told has the failures that a relay has told.
+// told holds the failures that a relay has reported.
 type told struct {
 	mu  sync.Mutex
 	all []outbox.Failure

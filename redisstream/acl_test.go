@@ -25,7 +25,7 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// rulesFile has the rules of each role; docs/redis.md quotes it.
+// rulesFile holds the rules of each role; docs/redis.md quotes it.
 const rulesFile = "testdata/acl.txt"
 
 // rules returns the ACL rules of each role and, under "role optional", the rules that it
@@ -131,7 +131,7 @@ var flows = map[string]flow{
 	},
 }
 
-// besides has the role whose rules a role needs too.
+// besides holds the role whose rules a role needs too.
 var besides = map[string]string{"bounded": "publisher", "ephemeral": "consumer"}
 
 // prepare makes the group that a role works on. One message is settled, and one is held.

@@ -57,7 +57,7 @@ func TestAtPosition(t *testing.T) {
 	}
 }
 
-// A history has the results that publishers were told, by id.
+// A history holds the results that publishers got, by ID.
 type history struct {
 	mu                   sync.Mutex
 	stored, not, unknown map[string]bool

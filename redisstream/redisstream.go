@@ -61,7 +61,7 @@ type Options struct {
 	// evict only keys with a time to live, such as the marks of Once.
 	AllowEviction bool
 
-	// Topics has the settings of single topics, by name.
+	// Topics holds the settings of single topics, by name.
 	Topics map[string]TopicOptions
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A reply has the bytes of the reply to one command. go-redis writes them through Write and
+// A reply holds the bytes of the reply to one command. go-redis writes them through Write and
 // ReadFrom, and a parser reads them in place. go-redis passes error replies to Write as well;
 // Write returns the error that go-redis itself would have made, because go-redis needs it to
 // follow MOVED and ASK, and to leave a server that has become read-only.

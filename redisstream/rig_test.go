@@ -24,7 +24,7 @@ import (
 // each backend.
 type rig struct{ proxyrig.Rig[*link] }
 
-// A link has the servers of a backend, and the proxies and client between them.
+// A link holds the servers of a backend, and the proxies and client between them.
 type link struct {
 	servers []*redistest.Server
 	proxies []*faultproxy.Proxy // one for each server

@@ -345,7 +345,7 @@ func checked(outer, inner net.Conn) net.Conn {
 	return outer
 }
 
-// A readerPool has the sessions for blocking reads. A member holds one only during Receive, so
+// A readerPool holds the sessions for blocking reads. A member holds one only during Receive, so
 // members that read in turn share sessions. There are never more sessions than members.
 type readerPool struct {
 	mu      sync.Mutex

@@ -41,7 +41,7 @@ type Outcome struct {
 	Left     int64
 	TimedOut bool // the drain timed out, or a second signal aborted it
 
-	// Groups has the counts of each group by name. If a name was registered more than once, it has
+	// Groups holds the counts of each group by name. If a name was registered more than once, it has
 	// the sum.
 	Groups map[string]eventbus.Counts
 }

@@ -67,7 +67,7 @@ func TestBoltKill(t *testing.T) {
 		boltKills, len(a.stored), len(a.published)-len(a.stored), twice)
 }
 
-// A boltAccount has the lines that all processes have written.
+// A boltAccount holds the lines that all processes have written.
 type boltAccount struct {
 	published, stored map[string]bool
 	handled           map[string][]int  // by group and ID: the lives in which it was handled

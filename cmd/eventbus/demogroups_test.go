@@ -53,7 +53,7 @@ func TestDemoGroups(t *testing.T) {
 	}
 }
 
-// A groupAccount has the facts that the members have told.
+// A groupAccount holds what the members have reported.
 type groupAccount struct {
 	mu     sync.Mutex
 	begins map[[2]string][]int64 // by key and number: when runs began

@@ -28,7 +28,7 @@ const dlqHelp = `Look at dead letters, and settle them: send their events again,
 TOPIC is the dead-letter topic, usually a topic's name with .dlq at the end. Flags select
 dead letters by the group that failed, the reason, the error class and the event.`
 
-// A dlq has the flags that the commands on dead letters share.
+// A dlq holds the flags that the commands on dead letters share.
 type dlq struct {
 	connection
 	asJSON *bool

@@ -30,7 +30,7 @@ The exit code is meant for monitoring and follows the convention of Nagios:
   0  no findings, or only notes
   1  there are warnings
   2  there are errors
-  3  the command could not look
+  3  the command could not check
 
 With --json each finding is a line, and the last line is the summary.`
 
@@ -61,7 +61,7 @@ func newDoctor(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:     "doctor",
-		Short:   "Look for dangers to events, with an exit code for monitoring",
+		Short:   "Look for risks to events, with an exit code for monitoring",
 		Long:    doctorHelp,
 		Example: "  eventbus doctor\n  eventbus doctor --ignore redis-no-aof --ignore topic-unread:audit --json",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -84,9 +84,9 @@ func newDoctor(drivers []backend.Driver, asJSON *bool) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return blind(err) })
 	d.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&d.file, "config", "", "configuration `file` of a program: look at its backend, and check that its groups exist")
+	f.StringVar(&d.file, "config", "", "configuration `file` of a program: check its backend, and that its groups exist")
 	f.StringArrayVar(&d.ignore, "ignore", nil, "leave out a `finding`: CODE, CODE:TOPIC or CODE:TOPIC/GROUP")
-	f.DurationVar(&d.o.For, "for", 3*time.Second, "how long to look; it takes a minute to see that a group is stuck")
+	f.DurationVar(&d.o.For, "for", 3*time.Second, "how long to watch the groups; it takes a minute to see that a group is stuck")
 	f.DurationVar(&d.o.Late, "late", 5*time.Minute, "the `age` at which the oldest event of a group is late")
 	f.DurationVar(&d.o.Old, "old", 24*time.Hour, "the `age` at which dead letters, pauses and events of groups without members are old")
 	f.IntVar(&d.o.Letters, "letters", 100, "how many dead letters in a topic are too many")

@@ -227,7 +227,8 @@ func TestDoctorWithAFile(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// Exit codes are for monitoring: a command that could not look never says that all is well, or that events wait.
+// Exit codes are for monitoring: a command that could not check never says that all is well, or
+// that events wait.
 func TestDoctorExitCodes(t *testing.T) {
 	b := newBench(t)
 	for want, args := range map[string][]string{

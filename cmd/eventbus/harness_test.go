@@ -112,7 +112,7 @@ func (r result) events(t *testing.T) (events []event) {
 	return events
 }
 
-// An event has the fields of a line that tests compare.
+// An event holds the fields of a line that tests compare.
 type event struct {
 	ID, Type, Key, Topic, Group, Position string
 	Attempt                               int

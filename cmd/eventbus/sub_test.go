@@ -409,7 +409,7 @@ func TestExitCodeOfADrain(t *testing.T) {
 }
 
 // A command that fails shows at once: the first failed attempt is a line of the log, and the
-// account has the last error of each event that waits. Many failures are few lines.
+// account holds the last error of each event that waits. Many failures are few lines.
 func TestSubShowsFailures(t *testing.T) {
 	onEachAtOnce(t, func(t *testing.T, b *bench) {
 		b.ok(strings.Repeat(`{"data":1}`+"\n", 50), "pub", "orders")

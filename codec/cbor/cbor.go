@@ -1,4 +1,4 @@
-// Package cbor has a codec for CBOR (RFC 8949), a binary format for the values of JSON, and for
+// Package cbor provides a codec for CBOR (RFC 8949), a binary format for the values of JSON, and for
 // bytes and times.
 package cbor
 

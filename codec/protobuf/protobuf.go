@@ -1,4 +1,4 @@
-// Package protobuf has a codec for Protocol Buffers.
+// Package protobuf provides a codec for Protocol Buffers.
 package protobuf
 
 import (

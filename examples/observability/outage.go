@@ -22,7 +22,7 @@ const (
 	charge    = 100 * time.Millisecond
 )
 
-// A second has the metrics of one second.
+// A second holds the metrics of one second.
 type second struct {
 	handled, failed, dead float64 // events in this second
 	backlog               float64 // events at the end of the second that were never delivered, or wait for a retry

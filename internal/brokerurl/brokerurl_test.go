@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/testcerts"
 )
 
-// said has the parsed values, one field for each kind of parameter.
+// said holds the parsed values, one field for each kind of parameter.
 type said struct {
 	name, path string
 	yes        bool

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/nearest"
 )
 
-// A Table has the parameters that a URL may have, or the settings that a topic may have, by
+// A Table holds the parameters that a URL may have, or the settings that a topic may have, by
 // name.
 type Table map[string]Parameter
 

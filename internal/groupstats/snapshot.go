@@ -55,7 +55,7 @@ type Group struct {
 // DeadLetters returns the dead letters of the group.
 func (g *Group) DeadLetters() *Letters { return &g.Dead }
 
-// A Part has the stats of a group in one partition.
+// A Part holds the stats of a group in one partition.
 type Part struct {
 	Number int
 	Stats

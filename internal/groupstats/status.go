@@ -17,7 +17,7 @@ const (
 	Losing                  // the topic no longer has all events that the group has not settled
 )
 
-// Statuses has all values, the worst first.
+// Statuses holds all values, the worst first.
 var Statuses = []Status{Losing, Stuck, NoMembers, Behind, Unknown, Paused, OK}
 
 // String returns the status as one or two words.

@@ -54,7 +54,7 @@ var (
 	telemetry  = []string{redis, nats, testify, yaml, oldYAML, cobra, otelSDK, prom, protobuf, cbor, bbolt, redistest, natstest, testproc, testcerts, faultproxy}
 )
 
-// rows has the packages that each package must not link. A package without a row fails.
+// rows holds the packages that each package must not link. A package without a row fails.
 var rows = []struct {
 	pkg string // below the module; "" is the root
 	not []string

@@ -1,4 +1,4 @@
-// Package letter has the headers of dead letters, and of events that were redriven.
+// Package letter contains the headers of dead letters, and of events that were redriven.
 package letter
 
 import (

@@ -1,4 +1,4 @@
-// Package rate has a limiter of messages per second.
+// Package rate provides a limiter of messages per second.
 package rate
 
 import (

@@ -32,7 +32,7 @@ type instruments struct {
 }
 
 var (
-	// durations has the boundaries that the conventions prescribe, in seconds.
+	// durations holds the boundaries that the conventions prescribe, in seconds.
 	durations = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 	// waits has boundaries up to hours, in seconds, because an event may wait for hours.

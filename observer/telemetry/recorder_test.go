@@ -23,7 +23,7 @@ import (
 	"github.com/seed41896749/eventbus/observer/telemetry"
 )
 
-// A recorder has the SDK's own readers of spans and metrics.
+// A recorder holds the SDK's own readers of spans and metrics.
 type recorder struct {
 	t         *testing.T
 	spans     *tracetest.SpanRecorder

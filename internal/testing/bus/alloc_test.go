@@ -35,7 +35,7 @@ const (
 	mostEvents    = 100_000
 )
 
-// positions has the positions of as many events as any test needs.
+// positions holds the positions of as many events as any test needs.
 var positions = sync.OnceValue(func() string {
 	digits := make([]byte, 0, mostEvents*positionLen)
 	for i := range int64(mostEvents) {

@@ -25,7 +25,7 @@ type batchCall struct {
 	ids   []string
 }
 
-// A batches has the calls of a batch handler.
+// A batches holds the calls of a batch handler.
 type batches struct {
 	start time.Time
 	mu    sync.Mutex
@@ -433,7 +433,7 @@ func eachBy(h eventbus.Handler) eventbus.BatchHandler {
 	}
 }
 
-// A trace has the lives of events by ID: the runs, and all that the observer hears of.
+// A trace holds the lives of events by ID: the runs, and all that the observer hears of.
 type trace struct {
 	mu    sync.Mutex
 	lives map[string][]string

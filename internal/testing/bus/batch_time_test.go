@@ -86,7 +86,7 @@ func nineSeconds(ctx context.Context, ds []*eventbus.Delivery) []error {
 	}
 }
 
-// A call has all of its timeout, however long its events have waited for it. Otherwise the
+// A call gets all of its timeout, however long its events have waited for it. Otherwise the
 // wait of other events, each on its last attempt, would fail them for good.
 func TestEachCallHasAllOfItsTimeout(t *testing.T) {
 	for name, c := range map[string]struct {

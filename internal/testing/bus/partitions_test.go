@@ -424,7 +424,7 @@ func TestPartitionsOfADriverThatPanics(t *testing.T) {
 	})
 }
 
-// mad panics in each call of a member and each look at a topic.
+// mad panics in each call by a member and whenever a topic is read.
 type mad struct {
 	backend.Backend
 	panics atomic.Bool

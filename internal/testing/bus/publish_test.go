@@ -127,7 +127,7 @@ func busy(next eventbus.Publisher) eventbus.Publisher {
 	})
 }
 
-// A receipt has the ID, the time and the position of the stored event. The second event of an
+// A receipt holds the ID, the time and the position of the stored event. The second event of an
 // ID is a duplicate.
 func TestReceipts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An arrivals has the events that a handler got, and when.
+// An arrivals holds the events that a handler got, and when.
 type arrivals struct {
 	mu     sync.Mutex
 	events []eventbus.Event

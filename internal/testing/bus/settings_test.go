@@ -79,7 +79,7 @@ func TestOpenDeclaresTopics(t *testing.T) {
 	require.NoError(t, first.Shutdown(t.Context()))
 }
 
-// A topic has the events for the groups that the options name, from the first use on.
+// A topic keeps the events for the groups that the options name, from the first use on.
 func TestGroupsBeforeTheirMembers(t *testing.T) {
 	mem := inmemory.New(inmemory.Options{})
 	bus, err := eventbus.New(mem, eventbus.Options{Topics: map[string]eventbus.TopicOptions{"orders": {Groups: []string{"billing", "audit"}}}})

@@ -148,7 +148,7 @@ func (p *Proxy) dial() (net.Conn, error) {
 	return c, nil
 }
 
-// counts has the counts since the proxy was started.
+// counts holds the counts since the proxy was started.
 type counts struct {
 	roundTrips atomic.Int64
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A table has the tests with their outcomes, sorted.
+// A table holds the tests with their outcomes, sorted.
 type table struct {
 	backends []string
 	tests    []test

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// order has the columns of the table, and names their headings.
+// order holds the columns of the table, and names their headings.
 var (
 	order = []string{"inmemory", "bolt", "redis", "redis-cluster", "nats", "nats-cluster"}
 	names = map[string]string{

@@ -58,7 +58,7 @@ const concluded = handled | buried | over
 // event that has begun and is not done, or 0 if there is none.
 type keyState struct{ last, current int }
 
-// A Row has the counts of one group.
+// A Row holds the counts of one group.
 type Row struct {
 	Group        string `json:"group"`
 	Published    int    `json:"published"`

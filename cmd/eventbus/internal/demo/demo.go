@@ -48,7 +48,7 @@ func (d *Demo) Topics() []string { return []string{d.topic, d.topic + deadSuffix
 
 const deadSuffix = ".dlq"
 
-// SetLease sets the lease of all groups, in place of the bus' default.
+// SetLease sets the lease of all groups, instead of the bus's default.
 func (d *Demo) SetLease(lease time.Duration) {
 	for i := range d.groups {
 		d.groups[i].options.Lease = lease

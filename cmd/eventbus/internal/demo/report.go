@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/cmd/eventbus/internal/plural"
 )
 
-// A Report has the counts of an [Account] at the end of a run, with sums over all groups.
+// A Report holds the counts of an [Account] at the end of a run, with sums over all groups.
 type Report struct {
 	Input      string  `json:"input"`
 	Published  int     `json:"published"`

@@ -1,4 +1,4 @@
-// Package shop has the events of one day in a small shop, for the demo.
+// Package shop contains the events of one day in a small shop, for the demo.
 package shop
 
 import (

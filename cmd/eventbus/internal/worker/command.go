@@ -1,4 +1,4 @@
-// Package worker has the parts that eventbus sub and eventbus work are built from: the handler that runs a shell command
+// Package worker contains the parts that eventbus sub and eventbus work are built from: the handler that runs a shell command
 // for each event, the shared output of these commands, and the reasons to stop.
 package worker
 
