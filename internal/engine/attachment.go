@@ -9,16 +9,16 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// An attachment is a backend.Source with its optional interfaces. If the broker loses the
-// group, the subscription attaches again and so gets a new attachment. A panic of the driver
-// becomes an error of the call.
+// An attachment is a backend.Source with its optional interfaces. If the broker loses the group,
+// the subscription attaches again and gets a new attachment. A panic of the driver becomes the
+// error of the call.
 type attachment struct {
 	consumer *consumer
 	source   backend.Source
 	delayer  backend.Delayer  // nil if the source cannot Delay
 	extender backend.Extender // nil if the source cannot Extend
-	recovery *wait.Recovery   // is told of calls that succeed
-	holds    *ledger.Source   // its part of the ledger; the book of the subscription has the lock
+	recovery *wait.Recovery   // gets the calls that succeed
+	holds    *ledger.Source   // its Holds in the ledger, under the lock of the subscription's ledger
 }
 
 func (a *attachment) receive(ctx context.Context, n int, bytes int64) (ds []backend.Delivery, err error) {
@@ -62,7 +62,7 @@ func (a *attachment) close() error {
 	return callDriver("Close of a Source", a.source.Close)
 }
 
-// drive is driving, and ends the waits after failed calls if f succeeds.
+// call is callDriver, and ends the waits after failed calls if f succeeds.
 func (a *attachment) call(method string, f func() error) error {
 	err := callDriver(method, f)
 	if err == nil {

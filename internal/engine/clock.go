@@ -8,16 +8,16 @@ import (
 
 type instant = ledger.Instant
 
-// A clock converts between time.Time and moment.
+// A clock converts between time.Time and instant.
 type clock struct{ epoch time.Time }
 
-// newClock returns a clock for which now is moment 1, because 0 means no time.
+// newClock returns a clock on which it is now instant 1, because 0 means no time.
 func newClock() clock { return clock{time.Now().Add(-1)} }
 
-// now returns the present moment.
+// now returns the current time.
 func (c clock) now() instant { return instant(time.Since(c.epoch)) }
 
-// moment returns t as a moment.
+// instant returns t as an instant.
 func (c clock) instant(t time.Time) instant { return instant(t.Sub(c.epoch)) }
 
 // time returns m as a time.Time; the zero Time if m is zero.

@@ -14,35 +14,35 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A feed is one topic of a subscription. It has its own attachment to the group, fetcher and
-// settler, so that a topic that fails delays no other. The feeds of a subscription share its
-// ledger, workers, keeper, limiter and counts.
+// A consumer is one topic of a subscription. It has its own attachment to the group, fetcher and
+// settler, so that a topic that fails holds up no other. The consumers of a subscription share its
+// ledger, workers, lease extender, limiter and counts.
 type consumer struct {
 	sub        *Subscription
 	topic      string        // of the driver
 	name       string        // of the program: for a partition, the topic that it belongs to
 	deadLetter string        // the dead-letter topic; empty: discard
-	found      bool          // by a pattern: the feed ends if the topic is deleted
+	found      bool          // by a pattern: the consumer ends if the topic is deleted
 	start      backend.Start // where its group begins if it is new
 
 	attachment atomic.Pointer[attachment] // nil until open has succeeded
-	barrier    *attachBarrier             // of the groups that have found the topic; nil: there is none
+	barrier    *attachBarrier             // of the groups that have just found the topic; nil: none
 	fetcher    *fetcher
 	settler    *settler
 
-	unflushed bool // acknowledgements wait for a flush; the book's lock guards it
+	unflushed bool // acknowledgements wait for a flush; the ledger's lock guards it
 	ended     bool // it has ended; the lock of the status guards it
 
 	partition int                   // its number, if it is one
 	claim     *partition.Claim      // its ownership; nil: it is not shared
-	failed    *partition.FailedKeys // that its owners hand on; nil: they hand on none; the book's lock guards it
+	failed    *partition.FailedKeys // passed on to later owners, unless it is nil; the ledger's lock guards it
 	stop      context.CancelFunc    // ends the fetcher of a partition
 	fetched   chan struct{}         // closed when the fetcher of a partition has ended
-	emptied   chan struct{}         // closed when a partition that ends has no Hold any more
+	emptied   chan struct{}         // closed when a partition that ends has no Hold left
 	empty     sync.Once             // closes emptied
 	parts     sync.Once             // starts leave
 	left      sync.Once             // calls Engine.leaveTopic
-	full      sync.Once             // tells that not all failed keys are handed on
+	full      sync.Once             // reports once that some failed keys are not passed on
 }
 
 func newConsumer(s *Subscription, topic string, start backend.Start, found bool) *consumer {
@@ -54,7 +54,7 @@ func newConsumer(s *Subscription, topic string, start backend.Start, found bool)
 	return f
 }
 
-// consumerOf returns the feed whose attachment has received h.
+// consumerOf returns the consumer whose attachment has received h.
 func consumerOf(h *Hold) *consumer { return attachmentOf(h).consumer }
 
 func attachmentOf(h *Hold) *attachment { return attachmentIn(h.Source) }
@@ -96,8 +96,8 @@ func (c *consumer) open(ctx context.Context) error {
 	return nil
 }
 
-// quit ends the membership. If the group is to live with its member, and the backend cannot
-// delete it then, quit does.
+// quit ends the membership. If the group should live only as long as its member, and the backend
+// cannot delete it by itself, quit does.
 func (c *consumer) quit() error {
 	a, s := c.attachment.Load(), c.sub
 	if a == nil {
@@ -142,7 +142,8 @@ func (c *consumer) attach(ctx context.Context, start backend.Start) (a *attachme
 	return a, nil
 }
 
-// gone ends a feed whose topic was deleted. The leases of its Holds are lost because of why.
+// endDeleted ends a consumer whose topic was deleted. The leases of its Holds are lost, for the
+// reason why.
 func (c *consumer) endDeleted(why error) {
 	s := c.sub
 	c.leaveTopic() // first, because Maintain would take the end of the group for a fault

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// feeds are the feeds of a subscription.
+// consumers are the consumers of a subscription, one for each of its topics.
 type consumers struct {
 	sub      *Subscription
 	fetching sync.WaitGroup // the goroutines of all fetchers
@@ -23,7 +23,7 @@ type consumers struct {
 	resumed chan struct{} // open while the subscription is paused, closed otherwise
 }
 
-// maxConcurrentAttach bounds how many topics of a subscription are attached at the same time.
+// maxConcurrentAttach limits how many topics of a subscription are attached at the same time.
 const maxConcurrentAttach = 16
 
 func (l *consumers) init(s *Subscription) {
@@ -32,8 +32,9 @@ func (l *consumers) init(s *Subscription) {
 	close(l.resumed)
 }
 
-// openAll opens feeds for the topics that s has when it begins. A topic that a pattern has
-// found may fail: its fetcher then tries again. If another one fails, openAll returns its error.
+// openAll opens consumers for the topics that s has at its start. A topic that was found by a
+// pattern may fail, and its fetcher then tries again. If any other topic fails, openAll returns its
+// error.
 func (l *consumers) openAll(ctx context.Context) error {
 	s := l.sub
 	if p := s.engine.partitions[s.Topic]; p != nil {
@@ -83,15 +84,15 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// each calls do for each feed, for at most maxConcurrentAttach at the same time, and returns the results. A
-// single feed needs no goroutine.
+// each calls do for each consumer, for at most maxConcurrentAttach at the same time, and returns
+// the results.
 func (l *consumers) each(do func(c *consumer) error) []error {
 	all := l.all()
 	return concurrently(l.opening, len(all), func(i int) error { return do(all[i]) })
 }
 
-// concurrently calls do with each number below n, for as many at the same time as there is room in
-// places, and returns the results. A single call needs no goroutine.
+// concurrently calls do with each number below n, for as many at the same time as slots has room
+// for, and returns the results. A single call needs no goroutine.
 func concurrently(slots chan struct{}, n int, do func(i int) error) []error {
 	if n == 1 {
 		return []error{do(0)}
@@ -143,9 +144,9 @@ func (l *consumers) start() {
 	}
 }
 
-// found adds a feed for each of topics that matches and has none, unless a drain has begun. The
-// caller starts them. It calls the engine with the lock of l. Only join takes these locks in the
-// other order, for a subscription that nobody else has yet.
+// found adds a consumer for each of topics that matches and has none, unless a drain has begun. The
+// caller starts them. It calls the engine with the lock of l held; only join takes these locks in
+// the other order, for a subscription that nobody else uses yet.
 func (l *consumers) found(topics []string) (news []*consumer) {
 	s := l.sub
 	l.mu.Lock()
@@ -154,8 +155,8 @@ func (l *consumers) found(topics []string) (news []*consumer) {
 		if s.ctx.Err() != nil || l.byTopic[name] != nil || !s.Matches(name) {
 			continue
 		}
-		c := newConsumer(s, name, backend.StartEarliest, true) // it has appeared since Subscribe
-		c.fetcher.lastRead = 1                                 // it has events, which should wait for no round
+		c := newConsumer(s, name, backend.StartEarliest, true) // it appeared after Subscribe
+		c.fetcher.lastRead = 1                                 // it has events, which should not wait for a round of idle topics
 		l.byTopic[name] = c
 		s.engine.joinTopic(name, s)
 		news = append(news, c)
@@ -164,7 +165,7 @@ func (l *consumers) found(topics []string) (news []*consumer) {
 	return news
 }
 
-// startFound starts the fetcher of a feed that was found, unless a drain has begun.
+// startFound starts the fetcher of a consumer that was found, unless a drain has begun.
 func (l *consumers) startFound(c *consumer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +185,7 @@ func (l *consumers) remove(c *consumer) {
 	l.sub.roundRobin.setTopics(len(l.byTopic))
 }
 
-// all returns the feeds, sorted by topic.
+// all returns the consumers, sorted by topic.
 func (l *consumers) all() []*consumer {
 	l.mu.Lock()
 	defer l.mu.Unlock()

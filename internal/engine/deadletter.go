@@ -34,10 +34,10 @@ func (t *deadLetterQueue) deadLetterOf(b *pendingDeadLetter) *backend.Message {
 	return m
 }
 
-// deadLetterID returns the ID of the dead letter of h. Repeated calls that store the letter send
-// the same ID, so that the backend may store only one. The ID differs for each receipt and
-// attempt. Otherwise the backend would take a second letter of the event for a duplicate of
-// the first one, which may be gone.
+// deadLetterID returns the ID of the dead letter of h. Repeated calls that store it send the same
+// ID, so that the backend may store it only once. The ID differs for each receipt and attempt;
+// otherwise the backend would take a second dead letter of the event for a duplicate of the first
+// one, which may be gone.
 func (t *deadLetterQueue) deadLetterID(h *Hold) string {
 	hash := fnv.New64a()
 	_, _ = fmt.Fprint(hash, t.nonce, h.Arrived(), h.Attempt) // it does not fail
@@ -55,8 +55,8 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// classOf returns p.Class(err). If p.Class is nil, panics or ends its goroutine, classOf returns
-// ErrorClass(err). So p.Class has a goroutine of its own.
+// classOf returns p.Class(err). If p.Class is nil, panics or ends its goroutine, it returns
+// ErrorClass(err). That is why p.Class runs on a goroutine of its own.
 func (p Policy) classOf(err error) (name string) {
 	if p.Class == nil {
 		return ErrorClass(err)
@@ -74,30 +74,31 @@ func (p Policy) classOf(err error) (name string) {
 	return name
 }
 
-// A burial is a Hold whose dead letter is to be stored. The verdict is final: only the call
-// that stores the letter is repeated, not the run.
+// A pendingDeadLetter is a Hold whose dead letter has yet to be stored. The verdict is final: only
+// the call that stores the dead letter is repeated, not the run.
 type pendingDeadLetter struct {
 	hold      *Hold
 	reason    string
 	err       error
 	class     string           // of err
 	began     ledger.Instant   // when the latest run that had ended began; zero: not known
-	copy      *backend.Message // made for the first call, so that each call stores the same; nil: the event is discarded
-	isStored  bool             // letter is stored
-	key       string           // that the next owner of the partition has to know
-	passesKey bool             // key is to be stored
+	copy      *backend.Message // the dead letter, made for the first call, so that each call stores the same; nil: the event is discarded
+	isStored  bool             // copy is stored
+	key       string           // failed, which the next owner of the partition has to learn
+	passesKey bool             // key has to be stored
 	failed    bool             // the last call did not store all
 	tries     uint8            // failed calls, at most mostTries
 	until     ledger.Instant   // when the last call begins, if the event has no lease any more
 }
 
-// burials stores dead letters. Its queue makes one call at a time, like the settler's.
+// A deadLetterQueue stores dead letters. It makes one call at a time, like the queues of the
+// settler.
 type deadLetterQueue struct {
 	*consumer
 	queue *batch.Group[*pendingDeadLetter]
 
-	failing int    // burials whose last call has failed; used by the queue only
-	nonce   uint64 // tells its dead letters from the letters of other members
+	failing int    // how many dead letters wait after a failed call; used by the queue only
+	nonce   uint64 // makes the IDs of its dead letters differ from those of other members
 }
 
 func newDeadLetterQueue(c *consumer, most int) *deadLetterQueue {
@@ -106,19 +107,19 @@ func newDeadLetterQueue(c *consumer, most int) *deadLetterQueue {
 	return t
 }
 
-// The waits before a dead letter is stored again after a failed call.
+// The delays before another call to store a dead letter.
 const (
 	firstDeadLetterRetry = 100 * time.Millisecond
 	maxDeadLetterRetry   = time.Second
 )
 
-// bury stores a copy of h in the dead-letter topic, and then acknowledges h. Without a
-// dead-letter topic it only acknowledges h. The next event of the key does not wait, except
-// with FailAll, where the dead letters of a key are stored in order.
+// bury stores a copy of h in the dead-letter topic, and then acknowledges h. Without a dead-letter
+// topic it only acknowledges h. The next event of the key doesn't wait for this, except with
+// FailAll, where the dead letters of a key are stored in order.
 func (t *deadLetterQueue) bury(h *Hold, reason string, err error) {
 	b := &pendingDeadLetter{hold: h, reason: reason, err: err, class: t.sub.Policy.classOf(err)}
 	t.sub.ledger.lock()
-	b.began = h.Began() // a run that is stuck may end meanwhile
+	b.began = h.Began() // now, because a stuck run may end at any time
 	b.until = t.sub.ledger.Now.Plus(t.sub.Lease)
 	if t.deadLetter != "" && !t.sub.FailAll {
 		t.sub.ledger.Settled(h)
@@ -131,7 +132,7 @@ func (t *deadLetterQueue) bury(h *Hold, reason string, err error) {
 	t.queue.Add(b)
 }
 
-// discarded acknowledges the event of b, which has no dead letter.
+// discarded acknowledges the event of b, which gets no dead letter.
 func (t *deadLetterQueue) discarded(b *pendingDeadLetter) {
 	t.sub.discarded(t.sub.aboutLive(b.hold, b.hold.Run), b.reason, b.err)
 	if t.sub.Buried != nil {
@@ -163,7 +164,7 @@ func (t *deadLetterQueue) flush(batch []*pendingDeadLetter) {
 	if len(live) == 0 {
 		return
 	}
-	place, err := t.store(live)
+	topic, err := t.store(live)
 	failed := 0
 	for _, b := range live {
 		t.endRetry(b)
@@ -185,25 +186,25 @@ func (t *deadLetterQueue) flush(batch []*pendingDeadLetter) {
 		about = t.sub.aboutHold(live[0].hold, live[0].hold.Run)
 	}
 	t.sub.notifier.failed(observer.DeadLettering, about, failed, err)
-	t.sub.status.trouble(noDeadLetter, t.consumer, fmt.Errorf("dead letters cannot be stored in %s: %w", place, err))
+	t.sub.status.trouble(noDeadLetter, t.consumer, fmt.Errorf("dead letters cannot be stored in %s: %w", topic, err))
 }
 
-// ends notes that b waits no more for a call that repeats an earlier one.
+// endRetry records that b no longer waits for a repeated call.
 func (t *deadLetterQueue) endRetry(b *pendingDeadLetter) {
 	if b.tries > 0 {
 		t.failing--
 	}
 }
 
-// A deadLetterPart is a message of a burial: its letter, or its key.
+// A deadLetterPart is a message to be stored for b: its dead letter, or its failed key.
 type deadLetterPart struct {
 	*pendingDeadLetter
 	message *backend.Message
 }
 
-// store stores the letters and keys of live that are not stored yet. A burial that lacks a part
-// afterwards has failed set; place is the topic of the first such part.
-func (t *deadLetterQueue) store(live []*pendingDeadLetter) (place string, err error) {
+// store stores the dead letters and keys of live that are not stored yet. It sets failed where one
+// of them could not be stored, and returns the topic of the first such message.
+func (t *deadLetterQueue) store(live []*pendingDeadLetter) (topic string, err error) {
 	var parts []deadLetterPart
 	for _, b := range live {
 		b.failed = false
@@ -232,8 +233,8 @@ func (t *deadLetterQueue) store(live []*pendingDeadLetter) (place string, err er
 	err = t.publish(msgs)
 	for i, p := range parts {
 		ok := backend.ErrorAt(err, i) == nil
-		if !ok && place == "" {
-			place = p.message.Topic
+		if !ok && topic == "" {
+			topic = p.message.Topic
 		}
 		p.failed = p.failed || !ok
 		if p.message == p.copy {
@@ -242,10 +243,10 @@ func (t *deadLetterQueue) store(live []*pendingDeadLetter) (place string, err er
 			t.consumer.failed.Stored(p.key, ok)
 		}
 	}
-	return place, err
+	return topic, err
 }
 
-// publish stores msgs. A second after a drain has begun it gives up, because the drain would
+// publish stores msgs. It gives up a second after a drain has begun, because the drain would
 // otherwise wait for a topic that cannot be reached.
 func (t *deadLetterQueue) publish(msgs []*backend.Message) error {
 	ctx, cancel := context.WithCancelCause(t.sub.live)
@@ -267,7 +268,7 @@ func (t *deadLetterQueue) stored(b *pendingDeadLetter) {
 	}
 	t.sub.counts.deadLettered.Add(1)
 	about := t.sub.aboutHold(b.hold, b.hold.Run)
-	about.Type = typeOf(b.copy) // the lease may have been lost meanwhile
+	about.Type = typeOf(b.copy) // not from the Hold, whose lease may have been lost
 	notify(t.sub.notifier.later.DeadLettered, observer.DeadLettered{
 		About: about, DeadLetter: t.deadLetter, Reason: b.reason, Err: b.err, Class: b.class,
 	})
@@ -275,8 +276,8 @@ func (t *deadLetterQueue) stored(b *pendingDeadLetter) {
 	t.buried(b.hold, b.reason)
 }
 
-// notStored plans another call to store the dead letter of b. If a drain has begun, the event
-// is given back, because the drain would otherwise wait for the dead-letter topic.
+// notStored plans another call to store the dead letter of b. If a drain has begun, it gives the
+// event back instead, so that the drain doesn't wait for the dead-letter topic.
 func (t *deadLetterQueue) notStored(b *pendingDeadLetter) {
 	switch {
 	case t.sub.live.Err() != nil: // the event stays held, so that the drain counts it
@@ -292,14 +293,14 @@ func (t *deadLetterQueue) notStored(b *pendingDeadLetter) {
 		s := t.sub
 		s.ledger.lock()
 		b.hold.DeadLetter = b
-		at := time.Duration(s.ledger.Now.Plus(delay)).Truncate(firstDeadLetterRetry) + firstDeadLetterRetry // a moment that burials share
+		at := time.Duration(s.ledger.Now.Plus(delay)).Truncate(firstDeadLetterRetry) + firstDeadLetterRetry // a time that dead letters share
 		s.ledger.Repeat(b.hold, instant(at))
 		s.ledger.unlock()
 	}
 }
 
-// giveUp releases the event of b, whose dead letter is not stored. It comes again, unless it
-// was acknowledged before its run: then it is discarded.
+// giveUp releases the event of b, whose dead letter is not stored. The event comes again, unless it
+// was acknowledged before its run; then it is discarded.
 func (t *deadLetterQueue) giveUp(b *pendingDeadLetter) {
 	h := b.hold
 	if h.Leaseless() {
@@ -329,7 +330,7 @@ func (t *deadLetterQueue) buried(h *Hold, reason string) {
 	t.settler.ackUnhandled(h)
 }
 
-// isOver reports whether the time in which the dead letter of b may be stored has ended.
+// isOver reports whether it is too late to store the dead letter of b.
 func (t *deadLetterQueue) isOver(b *pendingDeadLetter) bool {
 	t.sub.ledger.lock()
 	defer t.sub.ledger.unlock()

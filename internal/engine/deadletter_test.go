@@ -26,7 +26,7 @@ func (r *rig) letters() []backend.Message {
 
 // While the dead-letter topic refuses, the verdict is final: no run is repeated, later events of
 // the key are handled, and State and Ready name the topic. Later each dead letter is stored once.
-func TestVerdictIsFinalWhileLettersAreRefused(t *testing.T) {
+func TestVerdictIsFinalWhileDeadLettersAreRefused(t *testing.T) {
 	for n, lasts := range map[int]time.Duration{2: time.Hour, 500: 5 * time.Minute} {
 		inBubble(t, Options{}, func(r *rig) {
 			r.wire.refuseTopic("t.dlq", backend.ErrFull)
@@ -64,7 +64,7 @@ func TestVerdictIsFinalWhileLettersAreRefused(t *testing.T) {
 }
 
 // A drain does not wait for a dead-letter topic that refuses: the event is given back.
-func TestDrainLeavesRefusedLetters(t *testing.T) {
+func TestDrainLeavesRefusedDeadLetters(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.refuseTopic("t.dlq", backend.ErrDenied)
 		c := Config{DeadLetter: "t.dlq", Policy: policy(1, func(*Hold, error) time.Duration { return 0 })}
@@ -86,7 +86,7 @@ func TestDrainLeavesRefusedLetters(t *testing.T) {
 // A dead letter of an event that is acknowledged before its run is stored when the topic takes it,
 // within the time of a lease. Otherwise the event is discarded, at a drain too. No other event
 // waits for it.
-func TestLettersAfterTheAcknowledgement(t *testing.T) {
+func TestDeadLettersAfterTheAcknowledgement(t *testing.T) {
 	buries := policy(3, func(*Hold, error) time.Duration { return 0 })
 	buries.BuryReceived = true
 	for _, refused := range []time.Duration{0, 20 * time.Second, time.Hour} {
@@ -130,7 +130,7 @@ func TestLettersAfterTheAcknowledgement(t *testing.T) {
 
 // An event that fails for good a second time gets a second dead letter, even if the backend
 // remembers the ID of the first one.
-func TestEachFailureHasItsLetter(t *testing.T) {
+func TestEachFailureHasItsDeadLetter(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{DeadLetter: "t.dlq"}, func(context.Context, *Run) error { return Permanent(errDown) })
 		r.keepTopic()
@@ -146,7 +146,7 @@ func TestEachFailureHasItsLetter(t *testing.T) {
 }
 
 // A drain does not wait for a dead-letter topic that cannot be reached.
-func TestDrainLeavesUnreachableLetters(t *testing.T) {
+func TestDrainLeavesUnreachableDeadLetters(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.refuseTopic("t.dlq", fmt.Errorf("%w: down", backend.ErrUnavailable))
 		s := r.sub(Config{DeadLetter: "t.dlq", Policy: policy(1, func(*Hold, error) time.Duration { return 0 })}, func(context.Context, *Run) error { return errDown })

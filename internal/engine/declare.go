@@ -30,8 +30,8 @@ func newSettings(e *Engine, all map[string]Topic) map[string]*setup {
 	return settings
 }
 
-// declare stores the settings of a topic, and makes its groups. If the topic has other settings,
-// the operator is told.
+// declare stores the settings of a topic, and creates its groups. If the topic has other settings,
+// it tells the operator.
 func (t Topic) declare(ctx context.Context, e *Engine, name string) error {
 	var has backend.TopicSettings
 	err := callDriver("Declare", func() (err error) {
@@ -66,8 +66,9 @@ func (e *Engine) Declare(ctx context.Context) error {
 	return nil
 }
 
-// DeclareGroup makes the group of c in each of its topics, with the settings of the topic, and
-// declares the dead-letter topics. It leaves out patterns, and a group that lives with its member.
+// DeclareGroup creates the group of c in each of its topics, with the settings of the topic, and
+// declares the dead-letter topics. It skips patterns, and it doesn't create a group that lives only
+// as long as its member.
 func (e *Engine) DeclareGroup(ctx context.Context, c Config) error {
 	if p := e.partitions[c.Topic]; p != nil {
 		if err := p.agree().do(ctx); err != nil {

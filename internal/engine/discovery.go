@@ -14,11 +14,11 @@ import (
 
 const (
 	searchEvery   = time.Second      // time between two lists of the topics of the backend
-	searchShare   = 4                // a list that takes long is made less often: a fifth of the time
+	searchShare   = 4                // listing topics takes at most a fifth of the time, however slow it is
 	searchTimeout = 10 * time.Second // of one list
 )
 
-// ErrNeedsAdmin means that a subscription has a pattern, and the backend lists no topics.
+// ErrNeedsAdmin means that a subscription has a pattern, but the backend cannot list topics.
 var ErrNeedsAdmin = fmt.Errorf("%w: the backend cannot list topics, which a pattern needs", errors.ErrUnsupported)
 
 // A discovery lists the topics of the backend, and finds new ones for all subscriptions with a
@@ -86,8 +86,8 @@ func (d *discovery) begin() {
 	})
 }
 
-// tell tells the subscriptions with a pattern which topics there are, or the error of the list.
-// If several find the same topic, they gather.
+// announce passes the topics that exist, or the error of listing them, to the subscriptions with a
+// pattern. If several subscriptions find the same topic, they wait for each other.
 func (d *discovery) announce(topics []string, err error) {
 	subs, _ := d.engine.subscriptions()
 	news := map[string][]*consumer{}
@@ -121,17 +121,17 @@ func (s *Subscription) notFound(err error) {
 	s.status.trouble(noTopics, nil, err)
 }
 
-// A gathering lets the groups that have found a topic receive only when each of them has
-// attached. Some backends remove an event as soon as all groups have settled it, and the later
-// group would not get it.
+// An attachBarrier keeps the groups that have found a topic from receiving until each of them has
+// attached. Some backends remove an event as soon as all groups have settled it, so a group that
+// attached later would miss it.
 type attachBarrier struct {
 	left atomic.Int32
 	all  chan struct{} // closed when all have arrived
 }
 
-const maxBarrierWait = time.Second // a topic does not wait longer for a group that cannot attach
+const maxBarrierWait = time.Second // how long a topic waits for a group that cannot attach
 
-// newAttachBarrier returns a gathering of n feeds; nil: there is only one.
+// newAttachBarrier returns a barrier for n consumers; nil if there is only one.
 func newAttachBarrier(n int) *attachBarrier {
 	if n < 2 {
 		return nil
@@ -141,7 +141,7 @@ func newAttachBarrier(n int) *attachBarrier {
 	return g
 }
 
-// arrive notes that a feed has tried to attach, or will not.
+// arrive records that a consumer has tried to attach, or will not.
 func (g *attachBarrier) arrive() {
 	if g != nil && g.left.Add(-1) == 0 {
 		close(g.all)

@@ -107,7 +107,7 @@ func (e *Engine) Limits() backend.Limits { return e.limits }
 // Failed returns a channel with the error of the first subscription that failed for good.
 func (e *Engine) Failed() <-chan error { return e.failed }
 
-// Publish stores msgs, see [publish.Publisher.Publish], and tells the observer the result.
+// Publish stores msgs, see [publish.Publisher.Publish], and reports the result to the observer.
 func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	var start time.Time
 	if e.notifier.now.Published != nil {

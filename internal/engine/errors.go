@@ -29,7 +29,7 @@ var ErrDropped = publish.ErrDropped
 // ends.
 func errLeaseLost(why error) error { return ledger.LeaseLost(why) }
 
-// Abandoned says how many events a drain left behind.
+// Abandoned counts the events that a drain left behind.
 type Abandoned struct {
 	Topic, Group string
 	Handlers     int // handlers that still run; the leases of their events expire
@@ -42,13 +42,13 @@ var errNack = Named("nack", errors.New("eventbus: not acknowledged"))
 // errTooOften is the reason to dead-letter h without a run: h was delivered many times, and
 // no run has ended with a result.
 func errTooOften(h *Hold) error {
-	return unrun(ReasonNoVerdict, fmt.Errorf("eventbus: handed out %d times without a verdict", h.Attempt))
+	return unrun(ReasonNoVerdict, fmt.Errorf("eventbus: delivered %d times without a verdict", h.Attempt))
 }
 
 func unknown(err error) error { return ledger.Unknown(err) }
 
-// passes reports whether a call that has failed with err may succeed later, without a change by
-// anybody.
+// isTransient reports whether a call that failed with err may succeed later without anybody
+// changing anything.
 func isTransient(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
 }
@@ -96,7 +96,7 @@ type named struct {
 	err  error
 }
 
-// Named wraps err, whose class is then name. It is for errors whose Go type says nothing.
+// Named wraps err and gives it the class name. It is for errors whose Go type tells nothing.
 func Named(name string, err error) error { return &named{name: name, err: err} }
 
 func (n *named) Error() string { return n.err.Error() }

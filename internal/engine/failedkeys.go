@@ -11,7 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// inherit returns the failed keys of earlier owners of a partition; nil: the owners hand on none.
+// inherit returns the failed keys of earlier owners of a partition; nil if owners don't pass them
+// on.
 func (c *consumer) inherit(ctx context.Context) (keys *partition.FailedKeys, err error) {
 	s := c.sub
 	if c.claim == nil || !s.FailAll {
@@ -24,8 +25,7 @@ func (c *consumer) inherit(ctx context.Context) (keys *partition.FailedKeys, err
 	return keys, err
 }
 
-// keyToPass returns the failed key of h that the next owner of the partition has to know. ok is false
-// if there is none.
+// keyToPass returns the failed key of h that the next owner of the partition has to learn, if any.
 func (c *consumer) keyToPass(h *Hold, reason string) (key string, ok bool) {
 	c.sub.ledger.lock()
 	defer c.sub.ledger.unlock()
@@ -35,20 +35,21 @@ func (c *consumer) keyToPass(h *Hold, reason string) (key string, ok bool) {
 	return h.OrderKey()
 }
 
-// keyMessage returns the message that tells the next owner of key; nil: there is none to store.
+// keyMessage returns the message that informs the next owner about key; nil: there is none to
+// store.
 func (c *consumer) keyMessage(key string) *backend.Message {
 	m, full := c.failed.Message(key)
 	if full {
 		c.full.Do(func() {
 			c.sub.notifier.noticed(backend.Notice{Topic: c.topic, Group: c.sub.Group, Text: fmt.Sprintf(
-				"more than %d keys have failed for good: the later ones hold for the present owner of the partition alone; ReleaseKey makes room", partition.MostFailed)})
+				"more than %d keys have failed for good: later ones are known to the current owner of the partition only; ReleaseKey makes room", partition.MostFailed)})
 		})
 	}
 	return m
 }
 
-// ReleaseKey ends the effect of FailAll on key: the handler gets later events of key again.
-// It reports whether FailAll had an effect on key.
+// ReleaseKey ends the effect of FailAll on key: the handler gets later events of key again. It
+// reports whether FailAll had an effect on it.
 func (s *Subscription) ReleaseKey(key string) bool {
 	all := s.consumers.all()
 	removals := map[*consumer]func(context.Context) error{}
@@ -85,7 +86,7 @@ func (c *consumer) release(remove func(context.Context) error) {
 		if isTransient(err) && wait.Sleep(ctx, again.Next()) {
 			continue
 		}
-		s.notifier.failed(observer.DeadLettering, c.about(), 1, fmt.Errorf("the next owner of partition %d will know the released key as failed: %w", c.partition, err))
+		s.notifier.failed(observer.DeadLettering, c.about(), 1, fmt.Errorf("the next owner of partition %d will still treat the released key as failed: %w", c.partition, err))
 		return
 	}
 }

@@ -19,9 +19,8 @@ type Failing struct {
 	Error, Class                   string
 }
 
-// failing remembers the events of a subscription that have failed and wait for another
-// attempt. It remembers at most maxFailing of them, the newest failures. The zero value is
-// ready to use.
+// failing remembers the events of a subscription that have failed and wait for another attempt: the
+// maxFailing that failed last. The zero value is ready to use.
 type failing struct {
 	mu         sync.Mutex
 	order      list.List                   // of *Failing, the newest failure last
@@ -35,8 +34,8 @@ const (
 	maxFailingText = 512    // bytes of Failing.Error
 )
 
-// postponed records that the run of h ended with err, and that h comes again after the given
-// time. It tells the observer of a Retry or a Snooze.
+// postponed records that the run of h ended with err and that h comes again after the given time.
+// It reports a Retry or a Snooze to the observer.
 func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) {
 	s, d := t.sub, &h.Delivery
 	f := Failing{ // with copies of texts, because the texts of a delivery may keep its read in memory
@@ -97,9 +96,9 @@ func (l *failing) settled(topic string, positions []string) {
 	}
 }
 
-// Failing returns the events that have failed here and wait for another attempt: the newest
-// failures, the newest first, and the number of all that are remembered. An event that is
-// due for longer than a lease is left out, because another member has it, or had it.
+// Failing returns the events that have failed here and wait for another attempt: the latest
+// failures, newest first, and how many are remembered in total. An event that has been due for
+// longer than a lease is left out, because another member has it, or had it.
 func (s *Subscription) Failing() (newest []Failing, total int) {
 	l, now := &s.failing, time.Now()
 	l.mu.Lock()

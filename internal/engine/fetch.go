@@ -15,15 +15,15 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A fetcher receives the events of a topic. Its goroutine owns anew and brought. The lock of the
-// feeds guards pause.
+// A fetcher receives the events of a topic. Its goroutine owns remade and lastRead. The lock of the
+// consumers guards pause.
 type fetcher struct {
 	*consumer
 	ctx     context.Context // done after a drain has begun
 	mayRead chan struct{}   // gets a value when the ledger wants more messages
 
-	remade   bool // the group was made anew, and no Receive has succeeded since
-	lastRead int  // how many events the last Receive has brought
+	remade   bool // the group was created again, and no Receive has succeeded since
+	lastRead int  // how many events the last Receive brought
 
 	takeover takeover
 
@@ -34,14 +34,15 @@ func newFetcher(c *consumer) *fetcher {
 	return &fetcher{consumer: c, ctx: c.sub.ctx, mayRead: make(chan struct{}, 1), takeover: takeover{consumer: c}}
 }
 
-// fetch receives events until a drain begins or heal ends the subscription or the feed. It
-// never asks for more than the limiter grants. It waits for each Receive to return.
+// fetch receives events until a drain begins, or until recoverFrom ends the subscription or the
+// consumer. It never asks for more than the limiter grants, and it waits for each Receive to
+// return.
 func (f *fetcher) fetch() {
 	again := wait.Broker()
 	for goesOn := f.begin(&again); goesOn && f.ctx.Err() == nil; {
 		f.takeover.poll(f.ctx)
 		if f.sub.roundRobin != nil && f.apart() {
-			f.awaitWanted(f.ctx) // before the turn, because it may be that only this topic has no room
+			f.awaitWanted(f.ctx) // before the turn, because perhaps only this topic may not read
 		}
 		own, ok := f.sub.roundRobin.acquire(f.ctx, f.lastRead > 0)
 		if !ok {
@@ -91,7 +92,7 @@ func (f *fetcher) goesOn(ctx context.Context, err error, again *wait.Backoff) bo
 	return f.ctx.Err() != nil || f.recoverFrom(err, again)
 }
 
-// resumePoll is the time between two looks whether the group is still paused.
+// resumePoll is the time between two checks whether the group is still paused.
 const resumePoll = time.Second
 
 // halt shows that an operator has paused the group, and waits until the next Receive.
@@ -105,7 +106,7 @@ func (f *fetcher) halt(p *backend.PausedError) {
 	wait.Sleep(f.ctx, delay)
 }
 
-// isOnlyEnd reports whether err, of a Receive with ctx, says only that ctx has ended.
+// isOnlyEnd reports whether err, of a Receive with ctx, means only that ctx has ended.
 func isOnlyEnd(ctx context.Context, err error) bool {
 	if ctx.Err() == nil {
 		return false
@@ -114,9 +115,9 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 	return ended && !backend.NotStored(err) && !errors.Is(err, backend.ErrUnknownOutcome) && !errors.Is(err, backend.ErrGone)
 }
 
-// session returns the context of the next Receive, unless the subscription is paused. The
-// context ends after a third of a lease. So an event has most of its lease left when it
-// arrives, because a lease is counted from the call of Receive. The caller calls end.
+// session returns the context of the next Receive, unless the subscription is paused. The context
+// ends after a third of a lease: because a lease is counted from the call of Receive, an event then
+// still has most of its lease left when it arrives. The caller calls end.
 func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 	most := f.sub.Lease / 3
 	if f.takeover.active() {
@@ -153,7 +154,7 @@ func (f *fetcher) awaitResume() {
 	}
 }
 
-// wake wakes the fetcher if it waits for room.
+// wake wakes the fetcher if it waits until it may read.
 func (f *fetcher) wake() {
 	select {
 	case f.mayRead <- struct{}{}:
@@ -249,7 +250,7 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledge
 	}
 }
 
-// open reads the headers of the bus in h, which has arrived.
+// open reads the bus's own headers of h, which has arrived.
 func (s *Subscription) open(h *Hold) {
 	d := &h.Delivery
 	if group := letter.Restore(&d.Message); group == s.Group {
@@ -262,8 +263,8 @@ func (s *Subscription) open(h *Hold) {
 	}
 }
 
-// judge decides whether h may run, before Put. The memory of the ledger may change h.Attempt, so
-// that Attempted calls it again.
+// judge decides whether h may run, before Put. CorrectAttempts calls it again if it changes
+// h.Attempt.
 func (s *Subscription) judge(h *Hold) {
 	h.Unfit, h.Suspect = s.unfit(h), s.Policy.suspect(h)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// retry makes h due again after v.after, but not sooner than the floor of its event. It tells
-// the observer, unless a drain gives h back.
+// retry makes h due again after v.after, but not sooner than the floor of its event. It reports
+// this to the observer, unless a drain gives h back.
 func (t *settler) retry(h *Hold, v verdict, err error) {
 	s := t.sub
 	after := v.after
@@ -24,7 +24,7 @@ func (t *settler) retry(h *Hold, v verdict, err error) {
 	s.ledger.unlock()
 	allowed := t.allowed(after)
 	if allowed < after && attachmentOf(h).delayer != nil {
-		s.notifier.failed(observer.Delay, s.aboutHold(h, h.Run), 1, fmt.Errorf("eventbus: the event is redelivered after %v, not %v, because the backend delays no longer", allowed, after))
+		s.notifier.failed(observer.Delay, s.aboutHold(h, h.Run), 1, fmt.Errorf("eventbus: the event is redelivered after %v, not %v, because the backend allows no longer delay", allowed, after))
 	}
 	switch {
 	case v.outcome == observer.Retry:
@@ -109,8 +109,8 @@ func (t *settler) delay(a *attachment, hs []*Hold) {
 	}
 }
 
-// notDelayed plans another call of Delay for h after the error err, or gives up. The caller
-// holds the book's lock.
+// notDelayed plans another call of Delay for h after the error err, or gives up. The caller holds
+// the ledger's lock.
 func (t *settler) notDelayed(h *Hold, err error) {
 	switch wait := t.retryWait(h, err); {
 	case t.sub.live.Err() != nil: // h stays held, so that the drain counts it
@@ -121,8 +121,7 @@ func (t *settler) notDelayed(h *Hold, err error) {
 	}
 }
 
-// giveUpDelay releases h after its calls of Delay have failed. The caller holds the book's
-// lock.
+// giveUpDelay releases h after its calls of Delay have failed. The caller holds the ledger's lock.
 func (t *settler) giveUpDelay(h *Hold, err error) {
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.failures.leftToLease(byDelay, t.sub.ledger.Now, err)

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// wanted returns how many messages the ledger wants now. If it wants none, room gets a value
+// wanted returns how many messages the ledger wants now. If it wants none, mayRead gets a value
 // later.
 func (f *fetcher) wanted() int {
 	b := &f.sub.ledger
@@ -20,7 +20,7 @@ func (f *fetcher) wanted() int {
 	return b.Wanted(f.attachment.Load().holds)
 }
 
-// apart reports whether the ledger may have no room for this topic, but room for others.
+// apart reports whether the ledger may want none of this topic, but some of others.
 func (f *fetcher) apart() bool {
 	a, b := f.attachment.Load(), &f.sub.ledger
 	if a == nil {
@@ -31,8 +31,7 @@ func (f *fetcher) apart() bool {
 	return b.Apart(a.holds)
 }
 
-// awaitWanted waits until the ledger wants messages, and returns how many. It returns 0 when
-// ctx is done.
+// awaitWanted waits until the ledger wants messages, and returns how many; 0 if ctx is done.
 func (f *fetcher) awaitWanted(ctx context.Context) int {
 	for ctx.Err() == nil {
 		if n := f.wanted(); n > 0 {
@@ -46,9 +45,9 @@ func (f *fetcher) awaitWanted(ctx context.Context) int {
 	return 0
 }
 
-// reserve returns how many of n messages a Receive in the turn own asks for. It will probably
-// bring as many as the one before it, so that other topics have less room meanwhile. Room for one
-// message is not reserved: most Receives wait for one.
+// reserve returns how many of n messages a Receive in the turn own asks for. The Receive will
+// probably bring as many as the one before it, so other topics may read that much less in the
+// meantime. A single message is not reserved, because most Receives wait for just one.
 func (f *fetcher) reserve(own *turn, n int) int {
 	if !own.busy {
 		return 1
@@ -60,8 +59,8 @@ func (f *fetcher) reserve(own *turn, n int) int {
 	return n
 }
 
-// acquire asks the limiter for places. If it has to wait, Receives of other topics may end for
-// it.
+// acquire asks the limiter for slots. If it has to wait, Receives of other topics may be cut short
+// for it.
 func (f *fetcher) acquire(ctx context.Context, n int) (g limiter.Grant, err error) {
 	if f.sub.roundRobin == nil {
 		return f.sub.Limiter.Acquire(ctx, n)
@@ -81,9 +80,9 @@ var atOnce = func() context.Context {
 	return ctx
 }()
 
-// awaitGrant waits for room in the ledger and for the limiter. It returns how many messages the
-// fetcher may receive; none if ctx is done or the limiter grants none. Of several topics, one
-// without events asks for one message, so that its Receive takes little room while it waits.
+// awaitGrant waits for the ledger and for the limiter. It returns how many messages the fetcher may
+// receive; none if ctx is done or the limiter grants none. If there are several topics, one without
+// events asks for a single message, so that its Receive takes up little while it waits.
 func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	n := f.wanted()
 	if n == 0 && own != nil && f.apart() {
@@ -121,7 +120,8 @@ func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	return granted
 }
 
-// unread frees the room that reserve has reserved for a Receive without deliveries, or for none.
+// unread ends the reservation of reserve, after a Receive without deliveries, or without any
+// Receive.
 func (f *fetcher) unread(a *attachment) {
 	b := &f.sub.ledger
 	b.lock()

@@ -54,12 +54,12 @@ type guardedLimiter struct {
 	notifier *notifier
 }
 
-// Guard returns l, guarded against panics and against grants of no place.
+// Guard returns l, guarded against panics and against empty grants.
 func (e *Engine) Guard(l limiter.Limiter) limiter.Limiter { return guardedLimiter{l, e.notifier} }
 
-var errNoGrant = errors.New("Acquire granted no place, and returned no error")
+var errNoGrant = errors.New("Acquire granted nothing and returned no error")
 
-// Acquire also returns an error if the limiter grants no place without one, because the
+// Acquire returns an error even if the limiter returned none, but granted nothing, because the
 // fetcher would ask again at once.
 func (g guardedLimiter) Acquire(ctx context.Context, most int) (granted limiter.Grant, err error) {
 	defer recovered(&err)

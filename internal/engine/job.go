@@ -11,8 +11,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A recurring job runs when its timer fires, and not after end was called. It has no
-// goroutine while it waits. One run goes on at a time. A run plans the next one, by in.
+// A recurringJob runs whenever its timer fires, until end is called. It has no goroutine while it
+// waits, and one run goes on at a time. Each run plans the next one with runIn.
 type recurringJob struct {
 	ctx   context.Context // done after end was called
 	stop  context.CancelFunc
@@ -35,10 +35,10 @@ func newRecurringJob(first time.Duration, f func(*recurringJob)) *recurringJob {
 	return r
 }
 
-// in plans the next run, in place of the run planned before.
+// runIn plans the next run, instead of the run planned before.
 func (r *recurringJob) runIn(d time.Duration) { r.timer.Reset(d) }
 
-// end lets no run begin any more, cancels the context of a run under way, and waits for it.
+// end lets no further run begin, cancels the context of a run under way, and waits for it.
 func (r *recurringJob) end() {
 	r.stop()
 	<-r.turn
@@ -53,13 +53,13 @@ const (
 	maintenanceTimeout = 30 * time.Second
 )
 
-// A job is a recurring job that several subscriptions share.
+// A sharedJob is a recurring job that several subscriptions share.
 type sharedJob struct {
 	*recurringJob
 	users int // guarded by Engine.mu
 }
 
-// joinTopic notes that s has found topic.
+// joinTopic records that s has found topic.
 func (e *Engine) joinTopic(topic string, s *Subscription) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,9 +96,9 @@ func (e *Engine) endPartitionJobs(s *Subscription) {
 	}
 }
 
-// heed starts to look whether the number of partitions of the topic of s has changed. Then s fails,
-// because it would miss the events of new partitions. Members that share partitions look by themselves.
-// The caller holds mu.
+// watchPartitionCount watches whether the number of partitions of the topic of s changes. If it
+// does, s fails, because it would miss the events of new partitions. Members that share partitions
+// watch the number by themselves. The caller holds mu.
 func (e *Engine) watchPartitionCount(s *Subscription) {
 	p := e.partitions[s.Topic]
 	j := &sharedJob{users: 1}
@@ -111,7 +111,7 @@ func (e *Engine) watchPartitionCount(s *Subscription) {
 		if errors.Is(err, backend.ErrClosed) {
 			return
 		}
-		r.runIn(partitionCountPoll) // after other errors too: the member meets them itself
+		r.runIn(partitionCountPoll) // even after other errors, which the member meets elsewhere
 	})
 	e.jobs[[2]string{partition.NumberTopic(s.Topic), s.Group}] = j
 }
@@ -151,7 +151,7 @@ func (e *Engine) maintain(topic string, s *Subscription) {
 		return
 	}
 	again, first := wait.Broker(), firstMaintenance
-	if s.Ephemeral { // otherwise the backend may take the member for a dead one
+	if s.Ephemeral { // otherwise the backend may consider the member dead
 		first = min(first, 3*s.Lease)
 	}
 	e.jobs[key] = &sharedJob{users: 1}

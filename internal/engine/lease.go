@@ -12,9 +12,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A keeper extends the leases of all Holds, each third of a lease. After a failure it tries
-// again after a twelfth of a lease, because little of the lease is left. It has a goroutine
-// while it works.
+// A leaseExtender extends the leases of all Holds every third of a lease. After a failure it tries
+// again after a twelfth, because little of the lease is left. It has a goroutine only while it
+// works.
 type leaseExtender struct {
 	sub  *Subscription
 	ctx  context.Context
@@ -29,7 +29,7 @@ func (k *leaseExtender) init(s *Subscription) {
 	k.ctx, k.stop = context.WithCancel(context.Background())
 }
 
-// wake starts the work, unless it goes on.
+// wake starts the work, unless it is going on.
 func (k *leaseExtender) wake() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,8 +56,8 @@ func (k *leaseExtender) work() {
 	}
 }
 
-// end lets no work begin any more, and ends the work under way. It returns a channel that is
-// closed when nothing works.
+// end lets no further work begin, and cancels the work under way. It returns a channel that is
+// closed when nothing is going on any more.
 func (k *leaseExtender) end() <-chan struct{} {
 	k.stop()
 	k.mu.Lock()
@@ -70,8 +70,8 @@ func (k *leaseExtender) end() <-chan struct{} {
 	return idle
 }
 
-// extend extends the leases of all Holds. It reports whether the broker answered for each
-// Hold; the answer may be that the lease is lost.
+// extend extends the leases of all Holds. It reports whether the broker answered for each Hold,
+// even if the answer was that the lease is lost.
 func (k *leaseExtender) extend() (answered bool) {
 	s := k.sub
 	s.ledger.lock()
@@ -142,7 +142,7 @@ func (k *leaseExtender) extendSome(a *attachment, hs []*Hold, ds []*backend.Deli
 	s.ledger.lock()
 	for i, h := range hs {
 		switch e := backend.ErrorAt(err, i); {
-		case !s.ledger.Answered(h): // it was released meanwhile
+		case !s.ledger.Answered(h): // it has been released
 		case e == nil:
 			s.ledger.Extended(h, until)
 			kept++

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A book is the ledger of a subscription behind a lock. The method unlock carries out the
+// A lockedLedger is the ledger of a subscription behind a lock. Its method unlock carries out the
 // effects of the ledger.
 type lockedLedger struct {
 	sub *Subscription
@@ -28,7 +28,7 @@ type lockedLedger struct {
 func (b *lockedLedger) init(s *Subscription) {
 	b.sub, b.quiet, b.changed = s, make(chan struct{}), make(chan struct{}, 1)
 	b.Ledger = ledger.New(ledger.Config{
-		Order: s.Order, Concurrency: s.Concurrency, MaxRedelivered: s.MaxRedelivered, MaxInFlight: s.MaxInFlight, MaxParked: parkedPerPlace * s.MaxInFlight,
+		Order: s.Order, Concurrency: s.Concurrency, MaxRedelivered: s.MaxRedelivered, MaxInFlight: s.MaxInFlight, MaxParked: parkedPerSlot * s.MaxInFlight,
 		Lease: s.Lease, Timeout: s.Timeout, Entrusts: s.Mode == Manual, Fenced: s.engine.limits.FencedAcks,
 		Single: s.Mode == OnReceive || s.FailAll,
 		Batch:  s.Batch.Batch, Alone: s.Batch.Alone,
@@ -43,9 +43,9 @@ func (b *lockedLedger) lock() {
 	b.Now = b.sub.now()
 }
 
-// unlock carries out the effects of the facts since lock. Results of successful runs are
-// passed to the limiter with the next Hold that is released, or the next failed run, because
-// a call for each run would cost more.
+// unlock carries out the effects of what was recorded since lock. The results of successful runs
+// reach the limiter together with the next Hold that is released, or the next failed run, because a
+// call for each run would cost more.
 func (b *lockedLedger) unlock() {
 	s, out := b.sub, &b.Out
 	b.passAcks()
@@ -119,7 +119,7 @@ func (b *lockedLedger) passAcks() {
 	b.unflushed = b.unflushed[:0]
 }
 
-// tick lets the alarms of the ledger ring that are due.
+// tick rings the alarms of the ledger that are due.
 func (b *lockedLedger) tick() {
 	b.lock()
 	b.armed = 0
@@ -170,8 +170,9 @@ func (s *Subscription) carryOut(effects []ledger.Effect) {
 	}
 }
 
-// parkedPerPlace bounds the events without a place that wait for others of their key.
-const parkedPerPlace = 16
+// parkedPerSlot limits the events without a slot that wait for others of their key, as a multiple
+// of MaxInFlight.
+const parkedPerSlot = 16
 
 // end stops the timer.
 func (b *lockedLedger) end() {

@@ -168,7 +168,7 @@ func TestLimitedEndsWithoutEvents(t *testing.T) {
 }
 
 // A topic that gets no place from the limiter reserves no room meanwhile, which another topic needs.
-func TestNoRoomForReadsThatAreNotGranted(t *testing.T) {
+func TestUngrantedReadsReserveNothing(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		l := &doorLimiter{Limiter: limiter.MaxInFlight(100)}
 		s := r.sub(Config{Topics: []string{"t", "u"}, Limiter: l, Concurrency: 4, MaxInFlight: 100}, func(ctx context.Context, _ *Run) error {

@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// errElsewhere is the Delivery.Err of an event that was sent again from the dead letters of
-// another group. This group acknowledges it without a run.
+// errElsewhere is the Delivery.Err of an event that was redriven from the dead letters of another
+// group. This group acknowledges it without a run.
 var errElsewhere = errors.New("eventbus: the event was sent again for another group")
 
 // refuse settles h, which is unfit, without a run. Its Delivery.Err decides between an
@@ -36,14 +36,14 @@ func (s *Subscription) refuse(h *Hold) {
 // errKeyFailed is the reason to dead-letter an event without a run (FailAll).
 var errKeyFailed = unrun(ReasonKeyFailed, errors.New("eventbus: an earlier event of its key has failed for good"))
 
-// mostHanging bounds the runs of one event that hang in this member, so that an event whose handler
-// never returns does not take the places of all others. Further attempts fail without a run.
+// mostHanging limits the runs of one event that hang in this member, so that an event whose handler
+// never returns doesn't occupy all handlers. Further attempts fail without a run.
 const mostHanging = 3
 
-// notRun is asked on a worker before r. It returns the reason to settle the Hold h of r without a
-// run, as an error that decide turns into the verdict; nil: h runs. Without FailAll no worker gets a
-// Hold that is unfit. In handleEach, OnReceive acknowledges h
-// before; FailAll excludes OnReceive.
+// notRun is called on a worker before r. It returns the reason to settle the Hold of r without a
+// run, as an error that decide turns into the verdict; nil: it runs. Without FailAll, no worker
+// gets a Hold that is unfit. With OnReceive, handleEach acknowledges h before; FailAll excludes
+// OnReceive.
 func (s *Subscription) notRun(r *Run) error {
 	h := r.hold
 	if r.hanging >= mostHanging {
@@ -66,9 +66,9 @@ func (s *Subscription) notRun(r *Run) error {
 	return nil
 }
 
-// unfit is asked when h arrives. It reports whether refuse settles h without a worker: its
-// Delivery.Err is set, or it is spent, see [Policy.spent]. With FailAll a spent or too large Hold
-// keeps its place in its lane, and a worker dead-letters it, see notRun.
+// unfit is called when h arrives. It reports whether refuse settles h without a worker, because its
+// Delivery.Err is set or it is spent, see [Policy.spent]. With FailAll, a spent or too large Hold
+// keeps its position in its lane, and a worker dead-letters it, see notRun.
 func (s *Subscription) unfit(h *Hold) bool {
 	if s.FailAll {
 		return h.Delivery.Err != nil && !errors.Is(h.Delivery.Err, backend.ErrTooLarge)

@@ -10,15 +10,15 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A notifier calls the hooks of the observer. It calls Published and Handled on the
-// goroutine of its caller, and all other hooks on the goroutine of its queue.
+// A notifier calls the hooks of the observer: Published and Handled on the goroutine of its caller,
+// and all others on the goroutine of its queue.
 type notifier struct {
 	now   observer.Observer
 	later observer.Observer
 	queue *observer.Queue
 }
 
-const maxBehind = 4096 // the most calls of hooks that wait in the queue
+const maxBehind = 4096 // calls of hooks that may wait in the queue
 
 func newNotifier(o observer.Observer) *notifier {
 	q := observer.Async(o, maxBehind)
@@ -27,9 +27,8 @@ func newNotifier(o observer.Observer) *notifier {
 	return &notifier{now: observer.Safe(o), later: later, queue: q}
 }
 
-// close tells the observer that the bus has stopped with err, after all that waits in the
-// queue. It waits until the queue is empty or ctx is done. If ctx is already done, close
-// waits at most 100 ms.
+// close reports that the bus has stopped with err, after everything that waits in the queue. It
+// waits until the queue is empty or ctx is done; if ctx is done already, for at most 100 ms.
 func (n *notifier) close(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
@@ -37,6 +36,7 @@ func (n *notifier) close(ctx context.Context, err error) {
 		defer cancel()
 	}
 	_ = n.queue.Wait(ctx) // a full queue would drop the last call
+	// notify calls hook with e, unless hook is nil.
 	notify(n.later.Stopped, observer.Stopped{Err: err})
 	_ = n.queue.Wait(ctx)
 }

@@ -32,7 +32,7 @@ func TestFailingDelayLeavesEventsToTheirLeases(t *testing.T) {
 }
 
 // An event that was given back to a group that is then deleted delays no other event.
-func TestGoneForgetsWhatIsAway(t *testing.T) {
+func TestGoneForgetsStubs(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
 		r.sub(Config{Policy: policy(3, func(*Hold, error) time.Duration { return time.Hour })}, func(_ context.Context, h *Run) error {
@@ -79,7 +79,7 @@ func TestGoneForgetsADelayUnderWay(t *testing.T) {
 
 // After ResetGroup no event waits for a retry that the group has forgotten, even if the answer
 // to its Delay comes later.
-func TestResetForgetsWhatIsAway(t *testing.T) {
+func TestResetForgetsStubs(t *testing.T) {
 	for _, answer := range []time.Duration{0, 5 * time.Second} {
 		inBubble(t, Options{}, func(r *rig) { resetForgets(r, answer) })
 	}

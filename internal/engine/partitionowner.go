@@ -14,12 +14,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// An owner lets a subscription work on the partitions that its coordinator gets. Each of them
-// is a feed. It is the partition.Owner of the coordinator.
+// A partitionOwner lets a subscription work on the partitions that its coordinator gets. Each of
+// them is a consumer. It is the partition.Owner of the coordinator.
 type partitionOwner struct {
 	sub         *Subscription
 	coordinator *partition.Coordinator // nil: the subscription owns no partitions
-	parting     sync.WaitGroup         // feeds that end
+	parting     sync.WaitGroup         // consumers that end
 }
 
 var _ partition.Owner = (*partitionOwner)(nil)
@@ -27,7 +27,7 @@ var _ partition.Owner = (*partitionOwner)(nil)
 // errNotOwned is the error of a call that only the owner of a partition may make.
 var errNotOwned = fmt.Errorf("%w: another member may have the partition", backend.ErrLeaseLost)
 
-// open makes the group in all partitions, so that it misses no event, and attaches to the tokens.
+// open creates the group in all partitions, so that it misses no event, and attaches to the tokens.
 func (o *partitionOwner) open(ctx context.Context) error {
 	s := o.sub
 	if err := partition.Check(s.engine.backend, s.Topic); err != nil {
@@ -75,7 +75,7 @@ func (o *partitionOwner) drain() {
 	}
 }
 
-// close waits until all feeds have ended, and leaves the tokens.
+// close waits until all consumers have ended, and leaves the tokens.
 func (o *partitionOwner) close() error {
 	if o.coordinator == nil {
 		return nil
@@ -86,13 +86,13 @@ func (o *partitionOwner) close() error {
 	return callDriver("Close of a Source", func() error { return o.coordinator.Close(ctx) })
 }
 
-// Gained begins a feed.
+// Gained begins a consumer.
 func (o *partitionOwner) Gained(claim *partition.Claim) {
 	s, l := o.sub, &o.sub.consumers
 	c := newConsumer(s, s.Config.Topics[claim.Partition], s.Start, false)
 	c.claim, c.fetched, c.emptied = claim, make(chan struct{}), make(chan struct{})
 	c.fetcher.ctx, c.stop = context.WithCancel(s.ctx)
-	c.fetcher.lastRead = 1 // its events should wait for no round
+	c.fetcher.lastRead = 1 // its events should not wait for a round of idle topics
 	l.mu.Lock()
 	if s.ctx.Err() != nil {
 		l.mu.Unlock()
@@ -111,7 +111,7 @@ func (o *partitionOwner) Gained(claim *partition.Claim) {
 	o.notify(claim, true, nil)
 }
 
-// Shed lets the runs of a feed end, and gives the rest back.
+// Shed lets the runs of a consumer end, and gives the rest back.
 func (o *partitionOwner) Shed(claim *partition.Claim) {
 	if c := o.consumerOfClaim(claim); c != nil {
 		c.revoke(nil)
@@ -119,7 +119,7 @@ func (o *partitionOwner) Shed(claim *partition.Claim) {
 	}
 }
 
-// Lost ends a feed at once.
+// Lost ends a consumer at once.
 func (o *partitionOwner) Lost(claim *partition.Claim, why error) {
 	if c := o.consumerOfClaim(claim); c != nil {
 		c.revoke(fmt.Errorf("%w: %w", backend.ErrLeaseLost, why))
@@ -143,7 +143,7 @@ func (o *partitionOwner) Troubled(err error) {
 // Failed ends the subscription.
 func (o *partitionOwner) Failed(err error) { o.sub.fail(err) }
 
-// notifyEnd tells that the partition of c is not owned any more, once.
+// notifyEnd reports, once, that the partition of claim is not owned any more.
 func (o *partitionOwner) notifyEnd(claim *partition.Claim, why error) {
 	if claim.Ends() {
 		o.notify(claim, false, why)
@@ -172,7 +172,7 @@ func reasonOf(gained bool, why error) string {
 	return observer.ReasonExpired
 }
 
-// feed returns the feed of c; nil: it has ended.
+// consumerOfClaim returns the consumer of claim; nil: it has ended.
 func (o *partitionOwner) consumerOfClaim(claim *partition.Claim) *consumer {
 	l := &o.sub.consumers
 	l.mu.Lock()
@@ -183,7 +183,7 @@ func (o *partitionOwner) consumerOfClaim(claim *partition.Claim) *consumer {
 	return nil
 }
 
-// Owned returns the partitions that the subscription owns now, sorted; nil: it shares none with
+// Owned returns the partitions that the subscription owns now, sorted; nil if it shares none with
 // other members.
 func (s *Subscription) Owned() (owned []int) {
 	if s.owns() {
@@ -198,7 +198,7 @@ func (s *Subscription) Owned() (owned []int) {
 	return owned
 }
 
-// revoke lets no further event of f begin, and ends its fetcher. If why is not nil, the leases of
+// revoke lets no further event of c begin, and ends its fetcher. If why is not nil, the leases of
 // its Holds are lost.
 func (c *consumer) revoke(why error) {
 	s := c.sub
@@ -215,7 +215,7 @@ func (c *consumer) revoke(why error) {
 	s.ledger.unlock()
 }
 
-// part waits until f has no Hold, closes it, and gives its partition back.
+// part begins to wait until c has no Hold; then it closes c and gives its partition back.
 func (c *consumer) part() {
 	c.parts.Do(func() { c.sub.owner.parting.Go(c.leave) })
 }
@@ -225,7 +225,7 @@ func (c *consumer) leave() {
 	<-c.fetched
 	clean := true
 	if a := c.attachment.Load(); a != nil {
-		c.revoke(nil) // of an attachment that the fetcher has made meanwhile
+		c.revoke(nil) // of an attachment that the fetcher has made since
 		s.ledger.lock()
 		s.ledger.End(a.holds)
 		s.ledger.unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// A partitioned is a topic with partitions, each of which is a topic of its own.
+// A partitionedTopic is a topic with partitions, each of which is a topic of its own.
 type partitionedTopic struct {
 	names  []string // of the partitions
 	turn   atomic.Uint32
@@ -66,7 +66,8 @@ func (ps partitions) withSettings(all map[string]Topic) map[string]Topic {
 	return all
 }
 
-// agree returns the work before a use of the number, which a command may have changed.
+// agree returns the work to be done before the number of partitions is used, because a command may
+// have changed it.
 func (p *partitionedTopic) agree() *setup {
 	if !p.pledge.Holds() {
 		p.agreed.forget()
@@ -74,21 +75,23 @@ func (p *partitionedTopic) agree() *setup {
 	return p.agreed
 }
 
-// confirm returns err, the result of a Publish, or another error if the Publish took so long that the
-// number of partitions has changed meanwhile: nobody may read the partitions of the messages.
+// confirm returns err, the result of a Publish. If the Publish took so long that the number of
+// partitions has changed since, it returns another error, because nobody may read the partitions of
+// the messages.
 func (p *partitionedTopic) confirm(before *setups, err error) error {
 	if p.pledge.Holds() || err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 		return err
 	}
 	changed := before.do(p.agree())
 	if other, ok := errors.AsType[*partition.NumberError](changed); ok && other.Next == 0 {
-		return fmt.Errorf("%w: the number of partitions has changed meanwhile: %w", backend.ErrUnknownOutcome, other)
+		return fmt.Errorf("%w: the number of partitions has changed in the meantime: %w", backend.ErrUnknownOutcome, other)
 	}
 	return err
 }
 
-// of returns the name of the partition of m. A message without a key that the broker is to store
-// once goes to the partition of its mark, so that a repeated Publish finds the earlier one.
+// partitionOf returns the name of the partition of m. A message without a key that the broker has
+// to store once goes to the partition of its mark, so that a repeated Publish finds the earlier
+// one.
 func (p *partitionedTopic) partitionOf(m *backend.Message) string {
 	n := len(p.names)
 	switch {

@@ -83,7 +83,7 @@ type result struct {
 	manual bool  // manual mode, in which a nil err does not acknowledge
 }
 
-// A verdict says how the event is settled after a run.
+// A verdict is how the event is settled after a run.
 type verdict struct {
 	outcome observer.Outcome
 	after   time.Duration // the delay, for Retry and Snooze
@@ -116,7 +116,7 @@ func (p Policy) plan(s *Subscription, h *Hold, cause error) Plan {
 	plan := Plan{MaxAttempts: p.MaxAttempts, After: time.Second}
 	err := guarded(func() error { p.Plan(h, cause, &plan); return nil })
 	if err != nil {
-		s.notifier.failed(observer.Panic, s.aboutHold(h, h.Run), 1, fmt.Errorf("the policy of retries: %w", err))
+		s.notifier.failed(observer.Panic, s.aboutHold(h, h.Run), 1, fmt.Errorf("retry policy: %w", err))
 	}
 	plan.After = max(plan.After, 0)
 	return plan

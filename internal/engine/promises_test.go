@@ -234,7 +234,7 @@ func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 
 // If a backend counts each receipt, events that queue behind a failing one take no more than
 // their share of the places, see keyShare.
-func TestHotKeyTakesItsShareOfPlaces(t *testing.T) {
+func TestHotKeyTakesItsShareOfSlots(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
 		r.limits = r.wire.Limits()

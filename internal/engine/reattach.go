@@ -13,10 +13,10 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// heal handles an error of Receive, and reports whether the fetcher continues. Usually it
-// waits before it returns. If the group is lost, heal attaches again without a wait,
-// because a new group may miss events that are published before it exists. If no Receive
-// has succeeded since the last such attach, heal waits first.
+// recoverFrom handles an error of Receive, and reports whether the fetcher continues. It usually
+// waits before it returns. If the group is lost, it attaches again without waiting, because the new
+// group misses events that are published before it exists. If no Receive has succeeded since the
+// last time it did so, it waits first.
 func (f *fetcher) recoverFrom(err error, again *wait.Backoff) bool {
 	for {
 		f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
@@ -56,9 +56,9 @@ func (f *fetcher) recoverFrom(err error, again *wait.Backoff) bool {
 	}
 }
 
-// isGone reports whether a topic that a pattern has found was deleted, and then ends its feed.
-// Attaching again would create the topic. If the topics cannot be listed, the caller goes on, as
-// for other topics.
+// topicDeleted reports whether a topic that was found by a pattern has been deleted, and ends its
+// consumer if so, because attaching again would create the topic. If topics cannot be listed, the
+// caller goes on as for other topics.
 func (f *fetcher) topicDeleted(why error) bool {
 	if !f.found {
 		return false
@@ -98,14 +98,14 @@ func (f *fetcher) begin(again *wait.Backoff) bool {
 		if !f.backOff(err, again.Next()) {
 			return false
 		}
-		if f.topicDeleted(err) { // deleted meanwhile
+		if f.topicDeleted(err) { // it has been deleted since
 			return false
 		}
 	}
 	return true
 }
 
-// beginOnce attaches to the topic, in its turn.
+// beginOnce attaches to the topic. At most maxConcurrentAttach fetchers do so at a time.
 func (f *fetcher) beginOnce() error {
 	select {
 	case f.sub.consumers.opening <- struct{}{}:
@@ -118,14 +118,14 @@ func (f *fetcher) beginOnce() error {
 	return f.open(ctx)
 }
 
-// tell tells the observer and the status that the topic cannot be attached.
+// reportAttachError reports to the observer, and in the status, that the topic cannot be attached.
 func (f *fetcher) reportAttachError(err error) {
 	f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
 	f.sub.status.trouble(noReceive, f.consumer, err)
 }
 
-// rest waits for d after err, the error of a call. If the broker could not be reached, rest
-// ends early when another call of the bus succeeds. It returns false if a drain has begun.
+// backOff waits for d after err, the error of a call. If the broker could not be reached, it ends
+// early when another call of the bus succeeds. It returns false if a drain has begun.
 func (f *fetcher) backOff(err error, d time.Duration) bool {
 	if isTransient(err) {
 		return f.sub.engine.recovery.Sleep(f.ctx, d)
@@ -133,8 +133,8 @@ func (f *fetcher) backOff(err error, d time.Duration) bool {
 	return wait.Sleep(f.ctx, d)
 }
 
-// reattach attaches to a lost group, which makes topic and group anew. The leases of all
-// Holds are lost, because the Holds belong to the old group.
+// reattach attaches to a lost group, which creates topic and group again. All Holds lose their
+// leases, because they belong to the old group.
 func (f *fetcher) reattach(why error) error {
 	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
 	defer cancel()
@@ -154,7 +154,7 @@ func (f *fetcher) reattach(why error) error {
 	_ = old.close() // may fail, because the group is gone
 	f.sub.notifier.noticed(backend.Notice{
 		Topic: f.topic, Group: f.sub.Group, Err: why,
-		Text: fmt.Sprintf("the group was lost and is made anew, to start %s; events may be missing, and settled events may come again, with the %d that were held here",
+		Text: fmt.Sprintf("the group was lost and has been created again, starting %s; events may be missing, and settled events may come again, together with the %d that were held here",
 			cmp.Or(string(start), "with the earliest"), lost),
 	})
 	return nil

@@ -9,24 +9,24 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// turns lets the topics of a subscription read in turn, because a Receive that waits takes a
-// place of the limiter, and often a connection. A turn is one Receive. While a topic waits for its
-// turn or for a place, a Receive that has brought nothing for the length of a turn ends. So each
-// topic is read once in a round, which takes about a second.
+// A roundRobin lets the topics of a subscription read in turn, because a waiting Receive occupies a
+// slot of the limiter, and often a connection. A turn is one Receive. While a topic waits for its
+// turn or for a slot, a Receive ends once it has brought nothing for the length of a turn. That way
+// each topic is read once in a round, which takes about a second.
 //
-// A topic is busy if its last Receive brought events. Busy topics have a quarter of the turns for
-// themselves, which go fast from one to the next. So they do not wait for idle topics, nor do
-// idle topics wait for them. A nil *turns is for a subscription with one topic.
+// A topic is busy if its last Receive brought events. Busy topics have a quarter of the turns to
+// themselves, and these pass quickly from one to the next: busy topics don't wait for idle ones,
+// nor idle ones for them. A subscription with one topic has a nil *roundRobin.
 type roundRobin struct {
 	mu      sync.Mutex
 	topics  int
 	idle    turnQueue
 	busy    turnQueue
-	waiters int // turns that wait for room or for a place
+	waiters int // turns that wait for the ledger or for a slot
 	timer   *time.Timer
 }
 
-// A queue has the turns that go on at the same time, at most most, and the turns that wait.
+// A turnQueue holds the turns that go on at the same time, at most most, and those that wait.
 type turnQueue struct {
 	most    int
 	open    []*turn
@@ -59,7 +59,7 @@ func newRoundRobin(most int) *roundRobin {
 	return t
 }
 
-// share sets the number of topics.
+// setTopics sets the number of topics.
 func (t *roundRobin) setTopics(topics int) {
 	if t == nil {
 		return
@@ -69,7 +69,7 @@ func (t *roundRobin) setTopics(topics int) {
 	t.topics = topics
 }
 
-// count returns the number of topics; 1 without turns.
+// topicCount returns the number of topics; 1 for a nil *roundRobin.
 func (t *roundRobin) topicCount() int {
 	if t == nil {
 		return 1
@@ -79,7 +79,7 @@ func (t *roundRobin) topicCount() int {
 	return t.topics
 }
 
-// take waits for a turn. ok is false if ctx is done.
+// acquire waits for a turn. ok is false if ctx is done.
 func (t *roundRobin) acquire(ctx context.Context, busy bool) (own *turn, ok bool) {
 	if t == nil {
 		return nil, ctx.Err() == nil
@@ -128,7 +128,7 @@ func (q *turnQueue) release(own *turn) {
 	q.grant()
 }
 
-// begin notes that the Receive of own begins. Calling end ends it.
+// begin records that the Receive of own begins, and that end cuts it short.
 func (t *roundRobin) begin(own *turn, end func()) {
 	if t == nil {
 		return
@@ -139,7 +139,7 @@ func (t *roundRobin) begin(own *turn, end func()) {
 	t.preempt()
 }
 
-// leaves ends the turn own.
+// release ends the turn own.
 func (t *roundRobin) release(own *turn) {
 	if t == nil {
 		return
@@ -149,7 +149,7 @@ func (t *roundRobin) release(own *turn) {
 	t.queue(own).release(own)
 }
 
-// hungers calls wait, which waits for room or for a place in a turn.
+// whileWaiting calls wait, which waits, within a turn, for the ledger or for a slot.
 func (t *roundRobin) whileWaiting(wait func()) {
 	if t == nil {
 		wait()
@@ -165,8 +165,8 @@ func (t *roundRobin) whileWaiting(wait func()) {
 	t.mu.Unlock()
 }
 
-// length returns how long the Receive of own may wait while others wait for it. Busy ones are
-// short because they ask for many messages. The caller holds mu.
+// length returns how long the Receive of own may wait while others wait for it. Turns of busy
+// topics are short, because they ask for many messages. The caller holds mu.
 func (t *roundRobin) length(own *turn) time.Duration {
 	if own.busy {
 		return leastTurn
@@ -174,9 +174,8 @@ func (t *roundRobin) length(own *turn) time.Duration {
 	return max(round*time.Duration(t.idle.most)/time.Duration(max(t.topics, t.idle.most)), leastTurn)
 }
 
-// hurry ends as many of the Receives that have waited for the length of a turn as there are
-// others that wait for a turn or a place. It sets the timer for the next one. The caller holds
-// mu.
+// preempt cuts short as many Receives that have waited for the length of a turn as there are others
+// that wait for a turn or a slot. It sets the timer for the next one. The caller holds mu.
 func (t *roundRobin) preempt() {
 	now := time.Now()
 	next := t.preemptIn(&t.busy, now)
@@ -188,8 +187,8 @@ func (t *roundRobin) preempt() {
 	}
 }
 
-// end is hurry for one queue. It returns when to look again; zero: nobody waits. The caller holds
-// mu.
+// preemptIn is preempt for one queue. It returns after which time to look again; zero: nobody
+// waits. The caller holds mu.
 func (t *roundRobin) preemptIn(q *turnQueue, now time.Time) (next time.Duration) {
 	need := q.waiting.Len() + t.waiters
 	for _, o := range q.open {
@@ -199,7 +198,7 @@ func (t *roundRobin) preemptIn(q *turnQueue, now time.Time) (next time.Duration)
 		switch left := t.length(o) - now.Sub(o.since); {
 		case o.ended:
 			need--
-		case o.end == nil: // it waits for room or for a place
+		case o.end == nil: // it waits for the ledger or for a slot
 		case left <= 0:
 			o.ended = true
 			o.end()

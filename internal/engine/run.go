@@ -33,7 +33,7 @@ type batchCall struct {
 	live atomic.Int64 // runs whose context has not ended
 }
 
-// newRuns prepares a run of each Hold. The caller holds the book's lock.
+// newRuns prepares a run of each Hold. The caller holds the ledger's lock.
 func (s *Subscription) newRuns(hs []*Hold) []Run {
 	runs := make([]Run, len(hs))
 	var call *batchCall
@@ -77,8 +77,8 @@ func (r *Run) begin(now instant) {
 	}
 }
 
-// failed counts r as failed with err, unless r was counted. A run that was given up at its timeout
-// may return later.
+// failed counts r as failed with err, unless it has been counted: a run that was given up at its
+// timeout may return later.
 func (r *Run) failed(err error) {
 	if !r.counted.Swap(true) {
 		r.sub.counts.failed(err)
@@ -101,7 +101,7 @@ func (s *Subscription) endRun(run any, cause error) {
 	}
 }
 
-// about describes the event of h and its run; nil: none.
+// aboutHold describes the event of h and its run; nil: none.
 func (s *Subscription) aboutHold(h *Hold, run any) observer.About {
 	about := observer.About{Topic: consumerOf(h).name, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
 	if r, ok := run.(*Run); ok && r != nil {
@@ -117,8 +117,8 @@ func (r *Run) about() observer.About {
 	}
 }
 
-// aboutLive is like aboutHold, and tells the type of the event. h must not be released
-// meanwhile, because a released Hold has no headers.
+// aboutLive is like aboutHold, but includes the type of the event. h must not be released during
+// the call, because a released Hold has no headers.
 func (s *Subscription) aboutLive(h *Hold, run any) observer.About {
 	about := s.aboutHold(h, run)
 	about.Type = typeOf(&h.Delivery.Message)
@@ -162,7 +162,7 @@ func (r *Run) Nack(ctx context.Context, cause error) error {
 	if isFailure(cause) {
 		r.failed(cause)
 	}
-	r.counted.Store(true) // also without a failure, because the program has chosen the result
+	r.counted.Store(true) // even without a failure, because the program has chosen the result
 	f := result{hold: r.hold, err: cause, manual: true}
 	f.Interrupted = interrupted
 	r.sub.settle(f, nil)

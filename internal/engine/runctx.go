@@ -34,7 +34,7 @@ func (i *inner) end(cause error) {
 	i.stop()
 }
 
-// A ground has the parts that the contexts of all runs of a subscription share.
+// A runEnv is what the contexts of all runs of a subscription share.
 type runEnv struct {
 	clock
 	values  context.Context
@@ -110,7 +110,8 @@ func (c *runCtx) made() *inner {
 	return c.inner
 }
 
-// cancel ends the context with cause. Only the first call has an effect. With a timeout inner ends by itself, because its deadline has passed.
+// cancel ends the context with cause. Only the first call has an effect. With a timeout, inner ends
+// by itself, because its deadline has passed.
 func (c *runCtx) cancel(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +136,8 @@ func (c *runCtx) finish() {
 	}
 }
 
-// runKey is the key of Value that returns the runCtx itself, also from a context that a
-// handler derived from it.
+// runKey is the key for which Value returns the runCtx itself, even on a context that a handler
+// derived from it.
 type runKey struct{}
 
 // Running reports whether ctx belongs to a run of s whose handler has not returned.

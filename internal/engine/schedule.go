@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	schedulePoll = 5 * time.Second  // time between two looks for scheduled events, while there are none
+	schedulePoll = 5 * time.Second  // time between two checks for scheduled events, while there are none
 	firstLook    = time.Second      // after Subscribe
-	lookTimeout  = 10 * time.Second // of one look
-	deniedLooks  = 10 * time.Minute // time between two looks that the broker does not allow; only the first is told
+	lookTimeout  = 10 * time.Second // of one check
+	deniedLooks  = 10 * time.Minute // time between two checks that the broker does not allow; only the first is reported
 )
 
 // A mover publishes the scheduled events of a topic when they are due. While there are none,
@@ -31,8 +31,8 @@ type mover struct {
 	users   int // topics of subscriptions, and calls of RunMover; guarded by Engine.mu
 }
 
-// move counts a user of the mover of a topic, and starts it, unless the backend cannot keep
-// scheduled events. The subscriptions to the topic share it. The caller holds mu.
+// startMover counts a user of the mover of a topic, and starts the mover, unless the backend cannot
+// keep scheduled events. The subscriptions to the topic share it. The caller holds mu.
 func (e *Engine) startMover(topic string) {
 	if m := e.movers[topic]; m != nil {
 		m.users++
@@ -73,8 +73,8 @@ func (e *Engine) startMover(topic string) {
 	e.movers[topic] = m
 }
 
-// RunMover runs the mover of a topic, until ctx or the engine ends. It shares the mover with
-// the subscriptions to the topic.
+// RunMover runs the mover of a topic until ctx or the engine ends. It shares the mover with the
+// subscriptions to the topic.
 func (e *Engine) RunMover(ctx context.Context, topic string) error {
 	e.mu.Lock()
 	if e.closing {
@@ -101,7 +101,7 @@ func (e *Engine) RunMover(ctx context.Context, topic string) error {
 	return nil
 }
 
-// releaseMover undoes move. It returns the mover that the caller is to end, or nil, because it has
+// releaseMover undoes startMover. It returns the mover that the caller has to end, or nil if it has
 // other users. The caller holds mu.
 func (e *Engine) releaseMover(topic string) *mover {
 	m := e.movers[topic]

@@ -13,15 +13,15 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A settler has three queues: acknowledgements, Delays and dead letters. A queue makes one
-// call at a time for the Holds that have gathered. After a failed call the Hold waits in the
-// ledger for its next call, so that it does not delay other Holds.
+// A settler has three queues: acknowledgements, Delays and dead letters. Each makes one call at a
+// time for all Holds that have accumulated. After a failed call, a Hold waits in the ledger for its
+// next call, so that it doesn't delay other Holds.
 type settler struct {
 	*consumer
 	acks        *batch.Group[*Hold]
 	delays      *batch.Group[*Hold]
 	deadLetters *deadLetterQueue
-	acking      []*backend.Delivery // memory that each call of Ack uses again
+	acking      []*backend.Delivery // memory that each call of Ack reuses
 	failures    settleFailures
 
 	mu        sync.Mutex
@@ -71,9 +71,9 @@ const (
 	maxRetry      = time.Second
 )
 
-// retryWait counts a failed call to settle h, and returns how long to wait before the next
-// call: at most half of the time until its lease ends, but at least leastRetry. err is the
-// error of the call. The caller holds the book's lock.
+// retryWait counts a failed call to settle h, and returns how long to wait before the next one: at
+// most half of the time until its lease ends, but at least leastRetry. err is the error of the
+// call. The caller holds the ledger's lock.
 func (t *settler) retryWait(h *Hold, err error) time.Duration {
 	now := t.sub.ledger.Now
 	delay := wait.Jittered(wait.Doubled(firstRetry, maxRetry, int(h.Tries)))
@@ -83,8 +83,8 @@ func (t *settler) retryWait(h *Hold, err error) time.Duration {
 	return max(min(delay, time.Duration(h.Until()-now)/2), leastRetry)
 }
 
-// hopeless reports whether another call to settle h after wait cannot help. The caller holds
-// the book's lock.
+// hopeless reports whether another call to settle h after wait cannot help. The caller holds the
+// ledger's lock.
 func (t *settler) hopeless(h *Hold, err error, wait time.Duration) bool {
 	return errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrLeaseLost) ||
 		errors.Is(err, errors.ErrUnsupported) || h.Lost() || h.Until() <= t.sub.ledger.Now.Plus(wait)
@@ -130,7 +130,7 @@ func (t *settler) ack(h *Hold) {
 	b.Acknowledge(h)
 }
 
-// ackUnhandled is like ack. The handler of h does not run, or not again, so the next event of
+// ackUnhandled is like ack. Since the handler of h does not run, or not again, the next event of
 // its key may run in every Mode.
 func (t *settler) ackUnhandled(h *Hold) {
 	t.sub.ledger.lock()
@@ -204,8 +204,8 @@ func (t *settler) flushSomeAcks(a *attachment, hs []*Hold) {
 	t.failures.check(s.instant(time.Now()))
 }
 
-// notAcked plans another call to acknowledge h after the error err. If another call cannot
-// help, it gives up. The caller holds the book's lock.
+// notAcked plans another call to acknowledge h after the error err, or gives up if another call
+// cannot help. The caller holds the ledger's lock.
 func (t *settler) notAcked(h *Hold, err error) {
 	b := &t.sub.ledger
 	wait := t.retryWait(h, err)

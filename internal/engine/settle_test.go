@@ -83,7 +83,7 @@ func TestUnansweredDelayIsNoLostLease(t *testing.T) {
 	})
 }
 
-// A member that stood still for longer than its lease is told so, although its handler
+// A member that stood still for longer than its lease learns so, although its handler
 // succeeded: it looks at its own clock.
 func TestMemberThatStoodStillIsTold(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
@@ -91,7 +91,7 @@ func TestMemberThatStoodStillIsTold(t *testing.T) {
 		s := r.sub(Config{Mode: Manual, Lease: 30 * time.Second}, func(_ context.Context, h *Run) error { held.Store(h); return nil })
 		r.publish("1")
 		r.pass(time.Second)
-		s.ledger.mu.Lock() // as if the process had stood still: neither the timer nor the keeper ran
+		s.ledger.mu.Lock() // as if the process had stood still: neither the timer nor the lease extender ran
 		s.epoch = s.epoch.Add(-time.Minute)
 		s.ledger.mu.Unlock()
 		require.ErrorIs(r, held.Load().Ack(r.Context()), backend.ErrLeaseLost)

@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A freer frees keys. An event that was given back holds back its key until it comes again, or would have been due.
-// If an operator has settled it, it never comes. So the freer asks from time to time whether the group has settled such
-// events.
+// A settledPoller unblocks keys. An event that was given back blocks its key until it comes again,
+// and if an operator has settled it, it never comes. So the poller asks every few seconds whether
+// the group has settled such events.
 type settledPoller struct {
 	sub     *Subscription
 	settler backend.Settler
@@ -18,10 +18,10 @@ type settledPoller struct {
 
 const (
 	settledPoll = 5 * time.Second
-	maxBlocking = 100 // events of a topic that one look asks for
+	maxBlocking = 100 // events of a topic that one poll asks about
 )
 
-// start lets the freer look until a drain begins, or the backend says that it cannot tell.
+// start lets the poller run until a drain begins, or until the backend cannot answer.
 func (x *settledPoller) start(s *Subscription) {
 	settler, ok := backend.As[backend.Settler](s.engine.backend)
 	if !ok {
@@ -35,7 +35,7 @@ func (x *settledPoller) start(s *Subscription) {
 	})
 }
 
-// look asks about the events of all topics. It returns false if asking is of no use.
+// poll asks about the events of all topics. It returns false if there is no point in asking again.
 func (x *settledPoller) poll() bool {
 	for _, c := range x.sub.consumers.all() {
 		a := c.attachment.Load()
@@ -53,7 +53,7 @@ func (x *settledPoller) poll() bool {
 		switch {
 		case errors.Is(err, errors.ErrUnsupported), errors.Is(err, backend.ErrDenied), errors.Is(err, backend.ErrClosed):
 			return false
-		case err != nil || len(settled) != len(positions): // the next look may succeed; until then the events hold back their keys
+		case err != nil || len(settled) != len(positions): // the next poll may succeed; until then the events block their keys
 			continue
 		}
 		var gone []string

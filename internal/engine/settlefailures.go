@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// overdue watches the Holds of a topic whose settlement fails. If one fails for longer than a
-// lease, the subscription has the trouble noSettle until it is settled, or lost.
+// settleFailures watches the Holds of a topic whose settlement fails. If one fails for longer than
+// a lease, the subscription has the trouble noSettle until the Hold is settled or lost.
 type settleFailures struct {
 	consumer *consumer
 
@@ -20,7 +20,7 @@ type settleFailures struct {
 	left [2]instant // by verb: when a Hold was last left to its lease; zero: never, or the verb works again
 }
 
-// The verbs of a left.
+// The verbs of leftToLease.
 const (
 	byAck = iota
 	byDelay
@@ -40,7 +40,7 @@ func (o *settleFailures) failed(h *Hold, now instant, err error) {
 	o.err = err
 }
 
-// ended forgets h, which is no longer held.
+// ended forgets h, which is held no longer.
 func (o *settleFailures) ended(h *Hold) {
 	if h.Tries == 0 {
 		return
@@ -50,8 +50,8 @@ func (o *settleFailures) ended(h *Hold) {
 	delete(o.since, h)
 }
 
-// leaves records that a Hold is left to its lease at the moment at, because a verb fails with err;
-// zero: the verb works.
+// leftToLease records that a Hold was left to its lease at the given time, because a verb fails
+// with err. A zero time means that the verb works again.
 func (o *settleFailures) leftToLease(verb int, at instant, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

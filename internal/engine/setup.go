@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// A first is work that must be done before the first use of a topic. Work that has failed is done
+// A setup is work that must be done before the first use of a topic. Work that has failed is done
 // again at the next use.
 type setup struct {
 	done atomic.Bool
@@ -23,8 +23,8 @@ func newSetup(work func(ctx context.Context) error) *setup {
 	return &setup{turn: make(chan struct{}, 1), work: work}
 }
 
-// do does the work, unless it is done. Calls at the same time wait for each other, until ctx is
-// done. A nil *first has no work.
+// do does the work, unless it has been done. Concurrent calls wait for each other until ctx is
+// done. A nil *setup has no work.
 func (f *setup) do(ctx context.Context) error {
 	if f == nil || f.done.Load() {
 		return nil
@@ -52,8 +52,8 @@ func (f *setup) forget() {
 	}
 }
 
-// setups do the work before one Publish. They repeat it after temporary failures, and use the
-// time of the Publish for it.
+// setups do the work before one Publish. They repeat it after temporary failures, within the time
+// of the Publish.
 type setups struct {
 	ctx     context.Context // of the Publish; bounded by timeout once there was work
 	timeout time.Duration   // of the Publish; 0: none
@@ -84,8 +84,8 @@ func (fs *setups) end() {
 	}
 }
 
-// An unsentError is the error of messages that were not sent, because the work before them has
-// failed. It matches err, but says that the messages are certainly not stored.
+// An unsentError is the error of messages that were not sent because the work before them has
+// failed. It matches err, but makes clear that the messages are certainly not stored.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string { return "not sent: " + e.err.Error() }

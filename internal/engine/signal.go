@@ -9,8 +9,8 @@ import (
 )
 
 // A signal is the error of Permanent, RetryAfter, Snooze, Discard or Expired, by which a handler
-// chooses the verdict. With a NotRunError inside, it says that no handler ran: so code before
-// the handler settles an event without a run.
+// chooses the verdict. With a NotRunError inside, it states that no handler ran; that is how code
+// before the handler settles an event without a run.
 type signal struct {
 	kind   signalKind
 	after  time.Duration
@@ -69,14 +69,14 @@ func unrun(reason string, err error) error {
 	return &signal{kind: permanent, reason: reason, err: &observer.NotRunError{Err: err}}
 }
 
-// isUnrun reports whether err says that no handler ran.
+// isUnrun reports whether err means that no handler ran.
 func isUnrun(err error) bool {
 	_, ok := errors.AsType[*observer.NotRunError](err)
 	return ok
 }
 
-// isFailure reports whether a run with the result err has failed. Snooze and Drop are no
-// failures, because the handler chose them.
+// isFailure reports whether a run with the result err has failed. Snooze and Drop are not failures,
+// because the handler chose them.
 func isFailure(err error) bool {
 	if err == nil || isUnrun(err) {
 		return false
@@ -102,8 +102,8 @@ func Expired(at time.Time, bury bool) error {
 	return s
 }
 
-// ErrorType returns the error.type of a signal for telemetry. For a signal that is a failure
-// it returns "", so that telemetry uses the wrapped error.
+// ErrorType returns the error.type of a signal for telemetry. It is "" for a signal that is a
+// failure, so that telemetry uses the wrapped error.
 func (s *signal) ErrorType() string {
 	switch s.kind {
 	case snooze:

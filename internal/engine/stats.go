@@ -31,10 +31,10 @@ func (c *counters) failed(err error) {
 type Counts struct {
 	Received, Acknowledged, Failures, Panics, Timeouts, Snoozes, Retried, DeadLettered, Discarded, LeasesLost, Abandoned int64
 
-	Held, HeldBytes, Running int64 // present Holds, their bytes, and running handlers
+	Held, HeldBytes, Running int64 // current Holds, their bytes, and running handlers
 }
 
-// Counts returns the totals so far and the present number of Holds.
+// Counts returns the totals so far and the current number of Holds.
 func (s *Subscription) Counts() Counts {
 	c := &s.counts
 	n := Counts{
@@ -51,8 +51,9 @@ func (s *Subscription) Counts() Counts {
 	return n
 }
 
-// Stats returns the result of [backend.StatsOf] for the group. With many topics it returns the
-// sum over the topics that exist, and for a topic with partitions the sum over all of them. A panic of the driver becomes an error.
+// Stats returns the result of [backend.StatsOf] for the group. With many topics it is the sum over
+// the topics that exist, and for a topic with partitions the sum over all of them. A panic of the
+// driver becomes an error.
 func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error) {
 	defer recovered(&err)
 	topics := s.Topics()

@@ -13,10 +13,10 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A status has the stage of a subscription, and its present troubles. The state of the
-// subscription follows from both: a trouble shows only in the stage Running.
+// A status has the stage of a subscription and its current troubles, from which the state of the
+// subscription follows. A trouble shows only in the stage Running.
 type status struct {
-	facts sync.Mutex // held while the facts of a trouble are read and told; taken before mu
+	facts sync.Mutex // held while the facts of a trouble are read and reported; taken before mu
 
 	sub *Subscription
 
@@ -24,7 +24,7 @@ type status struct {
 	stage    observer.State                // Starting, Running, Paused, Draining or Closed
 	failure  error                         // why the stage is Closed; nil after a drain
 	troubles [troubles]map[*consumer]error // by topic; nil: of the whole subscription
-	reported observer.State                // the state that the observer knows
+	reported observer.State                // the state that was last reported to the observer
 }
 
 // A trouble is a kind of failure that lasts until clear is called for it. To add a trouble,
@@ -51,8 +51,8 @@ func (t *status) init(s *Subscription) {
 	t.sub, t.stage, t.reported = s, observer.Starting, observer.Starting
 }
 
-// enter changes the stage and tells the observer. Closed is final, and after Draining only
-// Closed follows. A pause ends the troubles of receiving, because the member receives no more.
+// enter changes the stage and reports it to the observer. Closed is final, and only Closed follows
+// Draining. A pause ends the troubles of receiving, because the member receives nothing.
 func (t *status) enter(stage observer.State, failure error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,9 +68,8 @@ func (t *status) enter(stage observer.State, failure error) {
 	t.notify()
 }
 
-// trouble records that a failure of a topic lasts, with its present error; of is nil if it is a
-// failure of the whole subscription. It tells the observer if the
-// state changes.
+// trouble records that a failure of a topic persists, with its current error; of is nil for a
+// failure of the whole subscription. If this changes the state, the observer gets it.
 func (t *status) trouble(kind trouble, of *consumer, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +96,7 @@ func (t *status) clear(kind trouble, of *consumer) {
 	}
 }
 
-// tell tells the observer the state, if it has changed. The caller holds mu.
+// notify reports the state to the observer, if it has changed. The caller holds mu.
 func (t *status) notify() {
 	to, err := t.state()
 	if to == t.reported {
@@ -179,7 +178,7 @@ func byTopic(x, y *consumer) int {
 	return strings.Compare(x.topic, y.topic)
 }
 
-// forget clears the troubles of a feed that has ended, and ignores later ones.
+// forget clears the troubles of a consumer that has ended, and ignores later ones.
 func (t *status) forget(c *consumer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,10 +214,10 @@ func (t *status) ready() (observer.State, error) {
 	return state, t.fault()
 }
 
-// reportLedger begins or ends the troubles that follow from the ledger. allStuck: as many handlers as
-// Concurrency allows, or more, have run for too long, and spare workers run in their place. crowded:
-// too many events wait without a place. Effects are carried out in any order, so reportLedger reads
-// the ledger, and one call does so at a time.
+// reportLedger begins or ends the troubles that follow from the ledger. allStuck: at least
+// Concurrency handlers have run for too long, and spare workers run in their place. crowded: too
+// many events wait without a slot. Since effects are carried out in any order, reportLedger reads
+// the ledger, one call at a time.
 func (s *Subscription) reportLedger() {
 	s.status.facts.Lock()
 	defer s.status.facts.Unlock()
@@ -239,6 +238,6 @@ func (s *Subscription) reportLedger() {
 
 var errCrowded = errors.New("nothing is read: too many events wait behind an event of their key")
 
-// stuckAfter is the time from the timeout of a run until its event is taken from it. It repeats
-// the constant of package ledger, for a text.
+// stuckAfter is the time from the timeout of a run until its event is taken away from it. It
+// repeats the constant of package ledger, for a message.
 const stuckAfter = 5 * time.Second

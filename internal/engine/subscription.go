@@ -16,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Mode says when a message is acknowledged. docs/engine.md lists the places that compare it.
+// A Mode is when a message is acknowledged. docs/engine.md lists the places that compare it.
 type Mode uint8
 
 // The values of Mode.
@@ -80,9 +80,9 @@ type Config struct {
 
 // A Subscription receives the events of a group and runs a handler for each.
 //
-// It has these goroutines. The fetcher of each topic runs from start to the end of the drain. Up
-// to Concurrency workers are started when there is work. The keeper has one while it works. Each
-// queue of a settler has one while it is not empty.
+// It has these goroutines. The fetcher of each topic runs from start to the end of the drain. Up to
+// Concurrency workers are started when there is work. The lease extender has one while it works,
+// and each queue of a settler has one while it is not empty.
 type Subscription struct {
 	Config
 	engine   *Engine
@@ -148,8 +148,8 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	return s, nil
 }
 
-// reads returns how many topics of s may wait in Receive at the same time. Half of the places
-// are left to the topics that have events.
+// reads returns how many topics of s may wait in Receive at the same time. Half of the slots are
+// left to the topics that have events.
 func (s *Subscription) reads() int {
 	n := max(s.MaxInFlight/2, 1)
 	if r := s.engine.limits.Receivers; r > 0 {
@@ -185,8 +185,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// tick returns the present moment for a call of Receive, or for the answer to a Delay. Each
-// result is greater than all results before it, even if the clock stands still.
+// tick returns the current time for a call of Receive, or for the answer to a Delay. Each result is
+// greater than all results before it, even if the clock stands still.
 func (s *Subscription) tick() instant {
 	for {
 		last := s.ticks.Load()

@@ -8,15 +8,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// A gatherer tells the ledger when the messages of an earlier owner of a partition have arrived, see
-// ledger.Gather. It belongs to the goroutine of the fetcher.
+// A takeover informs the ledger when the messages of the previous owner of a partition have
+// arrived, see ledger.TakeOver. It belongs to the goroutine of the fetcher.
 type takeover struct {
 	consumer *consumer
-	done     *attachment // it has gathered
-	next     time.Time   // of look
+	done     *attachment // the attachment whose takeover is over
+	next     time.Time   // of poll
 }
 
-// gathers reports whether the ledger waits for messages of an earlier owner.
+// active reports whether the ledger still waits for messages of the previous owner.
 func (g *takeover) active() bool {
 	a := g.consumer.attachment.Load()
 	if g.consumer.claim == nil || g.done == a {
@@ -32,10 +32,10 @@ func (g *takeover) active() bool {
 	return false
 }
 
-// takeoverPoll is the time between two looks whether all messages have arrived.
+// takeoverPoll is the time between two checks whether all messages have arrived.
 const takeoverPoll = 50 * time.Millisecond
 
-// look asks the broker how many messages were delivered and are not settled. The fetcher calls it
+// poll asks the broker how many messages were delivered and are not settled. The fetcher calls it
 // before each Receive.
 func (g *takeover) poll(ctx context.Context) {
 	if !g.active() || !wait.Sleep(ctx, time.Until(g.next)) {
@@ -54,7 +54,7 @@ func (g *takeover) poll(ctx context.Context) {
 	b.lock()
 	defer b.unlock()
 	switch {
-	case err != nil && (isTransient(err) || ask.Err() != nil): // the next look may succeed
+	case err != nil && (isTransient(err) || ask.Err() != nil): // the next poll may succeed
 	case err != nil, stats.Unacked == backend.Unknown:
 		a.holds.Uncounted()
 	default:
@@ -62,7 +62,7 @@ func (g *takeover) poll(ctx context.Context) {
 	}
 }
 
-// waited notes that a Receive has waited for d, and that nothing was due.
+// waited records that a Receive waited for d and found nothing due.
 func (g *takeover) waited(d time.Duration) {
 	if !g.active() {
 		return

@@ -61,7 +61,7 @@ func (w *worker) take() bool {
 
 func (w *worker) takeNow(b *lockedLedger) (stay bool) {
 	b.lock()
-	defer b.unlock() // also after a panic, which would otherwise be a deadlock of the whole subscription
+	defer b.unlock() // even after a panic, which would otherwise deadlock the whole subscription
 	hs, stay := b.Take(w.Worker)
 	if len(hs) > 0 {
 		w.runs, w.kinds = w.sub.newRuns(hs), w.sub.kinds(hs)
@@ -114,8 +114,8 @@ func (w *worker) handleEach() {
 	}
 }
 
-// kinds returns the types of the events of hs, if a hook is called for each run. The caller
-// holds the book's lock, because a Hold may be released before the hook is called.
+// kinds returns the types of the events of hs, if a hook is called for each run. The caller holds
+// the ledger's lock, because a Hold may be released before the hook is called.
 func (s *Subscription) kinds(hs []*Hold) []string {
 	if now := &s.notifier.now; now.Started == nil && now.Handled == nil {
 		return nil
@@ -143,8 +143,8 @@ func (w *worker) started(i int) {
 	}
 }
 
-// invoke calls the handler of single events for the run i. A panic becomes an error, also a
-// panic of the error that the handler returned.
+// invoke calls the handler of single events for the run i. A panic becomes an error, even a panic
+// of the error that the handler returned.
 func (w *worker) invoke(i int) (err error) {
 	s, r := w.sub, &w.runs[i]
 	if err := s.notRun(r); err != nil {
@@ -316,8 +316,9 @@ func (s *Subscription) Handlers() (now, running int) {
 }
 
 // Resize changes how many handlers may run at the same time, between Concurrency and
-// MaxConcurrency. It grows at once. To shrink, it ends idle workers, and each other worker that is
-// too many after its present run. Resize returns false, and changes nothing, if n is out of these bounds.
+// MaxConcurrency. Growing takes effect at once. To shrink, it ends idle workers, and surplus busy
+// ones after their current run. Resize returns false, and changes nothing, if n is out of these
+// limits.
 func (s *Subscription) Resize(n int) bool {
 	return s.resize(func(int, int) (int, bool) { return n, true })
 }
@@ -332,8 +333,8 @@ func (s *Subscription) Shrink() bool {
 	return s.resize(func(now, running int) (int, bool) { return now - 1, running < now })
 }
 
-// resize changes the number of handlers to the result of to, which gets the present number and
-// how many run.
+// resize changes the number of handlers to the result of to, which gets the current number and how
+// many are running.
 func (s *Subscription) resize(to func(now, running int) (int, bool)) bool {
 	s.ledger.lock()
 	n, ok := to(s.ledger.Concurrency, s.ledger.Stats().Running)

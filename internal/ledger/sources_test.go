@@ -70,9 +70,9 @@ func TestSourcesTakeTurns(t *testing.T) {
 	require.Equal(t, []string{"0-0", "1-0", "2-0", "0-1", "1-1", "0-2"}, got)
 }
 
-// The messages that one Receive will probably bring leave no room to other topics. The end of
+// The messages that one Receive will probably bring leave nothing for other topics to read. The end of
 // the Receive wakes their fetchers.
-func TestSourcesShareRoom(t *testing.T) {
+func TestSourcesShareCapacity(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 8, MaxInFlight: 1000}, 3)
 	require.Equal(t, 8, m.Wanted(m.from[0]))
 	m.Reserve(m.from[0], 6)
@@ -114,9 +114,9 @@ func TestRevokeConcernsOneSource(t *testing.T) {
 	require.ElementsMatch(t, m.from, m.HoldingSources())
 }
 
-// While messages are ready and few places are free, fetchers wait, so that they read many messages at once. When the
-// places are no longer few, all of them are woken.
-func TestFewPlaces(t *testing.T) {
+// While messages are ready and few slots are free, fetchers wait, so that they read many messages at once. When the
+// slots are no longer few, all of them are woken.
+func TestFewSlots(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100}, 3)
 	m.average = 1
 	w := m.NewWorker()
@@ -133,7 +133,7 @@ func TestFewPlaces(t *testing.T) {
 	for i, h := range hs[:40] {
 		m.Acked(h, m.Now)
 		woken := 0
-		if i == 3 { // a quarter of 99 places is free
+		if i == 3 { // a quarter of 99 slots is free
 			woken = 2
 		}
 		require.Equal(t, woken, m.rooms(), "%d places are free", 21+i)
@@ -142,21 +142,21 @@ func TestFewPlaces(t *testing.T) {
 	require.NotZero(t, m.Wanted(m.from[2]))
 }
 
-// A message that was parked has no place, so that others have it.
-func TestUnparkedHasNoPlace(t *testing.T) {
+// A message that was parked has no slot, so that others get it.
+func TestUnparkedHasNoSlot(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100, MaxParked: 1600}, 2)
 	m.average = 1
 	ds := make([]backend.Delivery, 100)
 	for i := range ds {
 		ds[i] = backend.Delivery{Message: backend.Message{Key: "k", Position: fmt.Sprintf("%05d", i)}, Attempt: 1}
 	}
-	m.Put(m.from[0], Receipt{Holds: m.Fill(m.from[0], ds), Asked: m.Now}) // 26 have a place
+	m.Put(m.from[0], Receipt{Holds: m.Fill(m.from[0], ds), Asked: m.Now}) // 26 have a slot
 	m.put(1, 30)
 	m.Take(m.NewWorker()) // some that were parked
 	require.NotZero(t, m.Wanted(m.from[1]))
 }
 
-// With Total, messages that wait for an earlier one of their topic take no room from another topic.
+// With Total, messages that wait for an earlier one of their topic take nothing from another topic.
 func TestTotalOrderOfOthers(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100, MaxParked: 100, Order: Total}, 2)
 	m.average = time.Hour

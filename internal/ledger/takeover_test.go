@@ -14,9 +14,9 @@ func (m *shared) arrives(source int, key, position string, again bool) {
 	m.Put(m.from[source], Receipt{Holds: m.Fill(m.from[source], ds), Asked: m.Now})
 }
 
-// A source that gathers reads although all workers are busy, and its messages begin only when
+// A source in a takeover reads although all workers are busy, and its messages begin only when
 // Receives have waited and brought nothing more.
-func TestGatherWithBusyWorkers(t *testing.T) {
+func TestTakeoverWithBusyWorkers(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 16000, Single: true}, 1)
 	s := &Source{CanDelay: true, CanExtend: true, Exclusive: true}
 	m.Add(s)
@@ -49,7 +49,7 @@ func TestGatherWithBusyWorkers(t *testing.T) {
 
 // If no Receive can end, because the messages use all bytes of the limiter, they begin after a
 // while.
-func TestGatherWithoutReceives(t *testing.T) {
+func TestTakeoverWithoutReceives(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 16000, Single: true}, 0)
 	s := &Source{CanDelay: true, CanExtend: true, Exclusive: true}
 	m.Add(s)
@@ -65,8 +65,8 @@ func TestGatherWithoutReceives(t *testing.T) {
 	require.Len(t, hs, 1)
 }
 
-// gathering returns a Ledger with a source that gathers, and how to get a message by its position.
-func gathering(t *testing.T) (m *shared, s *Source, arrives func(key, position string, again bool)) {
+// takingOver returns a Ledger with a source in a takeover, and how to get a message by its position.
+func takingOver(t *testing.T) (m *shared, s *Source, arrives func(key, position string, again bool)) {
 	m = newShared(t, Config{Concurrency: 2, MaxInFlight: 1000, MaxParked: 16000}, 0)
 	s = &Source{CanDelay: true, CanExtend: true, Exclusive: true}
 	m.Add(s)
@@ -78,10 +78,10 @@ func gathering(t *testing.T) (m *shared, s *Source, arrives func(key, position s
 	}
 }
 
-// If the broker tells how many messages are outstanding, neither a new message nor a Receive
-// that has waited ends the gathering, but the last of these messages.
-func TestGatherByCount(t *testing.T) {
-	m, s, arrives := gathering(t)
+// If the broker reports how many messages are outstanding, neither a new message nor a Receive
+// that has waited ends the takeover, but the last of these messages.
+func TestTakeoverByCount(t *testing.T) {
+	m, s, arrives := takingOver(t)
 	m.Outstanding(s, 2)
 	arrives("k", "3", false)
 	m.Waited(s, 2*TakeoverWait)
@@ -100,9 +100,9 @@ func TestGatherByCount(t *testing.T) {
 	require.Equal(t, "1", hs[0].Delivery.Position)
 }
 
-// A group without outstanding messages gathers nothing.
-func TestGatherNothing(t *testing.T) {
-	m, s, arrives := gathering(t)
+// A group without outstanding messages has no takeover.
+func TestTakeoverNothing(t *testing.T) {
+	m, s, arrives := takingOver(t)
 	m.Outstanding(s, 0)
 	require.False(t, s.TakingOver())
 	arrives("k", "1", false)
@@ -112,8 +112,8 @@ func TestGatherNothing(t *testing.T) {
 
 // After a new message the source reads slowly until a Receive brings none. So new messages do not take
 // the room of the outstanding ones.
-func TestGatherReadsSlowly(t *testing.T) {
-	m, s, arrives := gathering(t)
+func TestTakeoverReadsSlowly(t *testing.T) {
+	m, s, arrives := takingOver(t)
 	m.Outstanding(s, 1)
 	arrives("a", "2", false)
 	require.Equal(t, 1, m.Wanted(s))
@@ -126,8 +126,8 @@ func TestGatherReadsSlowly(t *testing.T) {
 
 // Messages without a key run meanwhile. One that is acknowledged is not taken for one that is
 // outstanding, and one that runs is.
-func TestGatherWhileOthersRun(t *testing.T) {
-	m, s, arrives := gathering(t)
+func TestTakeoverWhileOthersRun(t *testing.T) {
+	m, s, arrives := takingOver(t)
 	m.Outstanding(s, 1)
 	arrives("", "2", false)
 	arrives("", "3", false)
@@ -149,9 +149,9 @@ func TestGatherWhileOthersRun(t *testing.T) {
 }
 
 // A message that waits for a retry without a member is outstanding too. Others wait for it no longer
-// than a lease. If the broker stops telling the count, a new message ends the gathering again.
-func TestGatherIsBounded(t *testing.T) {
-	m, s, arrives := gathering(t)
+// than a lease. If the broker stops reporting the count, a new message ends the takeover again.
+func TestTakeoverIsBounded(t *testing.T) {
+	m, s, arrives := takingOver(t)
 	began := m.Now
 	m.Outstanding(s, 1)
 	arrives("k", "1", false)
@@ -162,17 +162,17 @@ func TestGatherIsBounded(t *testing.T) {
 	}
 	require.Equal(t, m.Lease+time.Second, time.Duration(m.Now-began).Truncate(time.Second), "a lease and TakeoverWait")
 
-	m, s, arrives = gathering(t)
+	m, s, arrives = takingOver(t)
 	m.Outstanding(s, 1)
 	s.Uncounted()
 	arrives("k", "1", false)
 	require.False(t, s.TakingOver())
 }
 
-// A source gathers for longer than a lease while messages arrive for which it waits, however many there are.
+// A takeover lasts longer than a lease while outstanding messages arrive, however many there are.
 // It ends by itself if no Receive does.
-func TestGatherManyMessages(t *testing.T) {
-	m, s, arrives := gathering(t)
+func TestTakeoverManyMessages(t *testing.T) {
+	m, s, arrives := takingOver(t)
 	for i := range 40 {
 		m.Outstanding(s, 100)
 		m.Now = m.Now.Plus(m.Lease / 20)
@@ -181,7 +181,7 @@ func TestGatherManyMessages(t *testing.T) {
 		arrives("k", strconv.Itoa(100+i), true)
 	}
 
-	m, s, _ = gathering(t)
+	m, s, _ = takingOver(t)
 	m.Now = m.Now.Plus(m.Lease + TakeoverWait)
 	m.Tick(m.Now)
 	require.False(t, s.TakingOver())

@@ -94,9 +94,9 @@ func TestResize(t *testing.T) {
 	require.Empty(t, l.Out.Wake, "there is one worker")
 }
 
-// When the only run is stuck, a spare worker may run, so the fetcher that waits for room is
+// When the only run is stuck, a spare worker may run, so the fetcher that waits is
 // told.
-func TestStuckRunMakesRoom(t *testing.T) {
+func TestStuckRunWakesTheFetcher(t *testing.T) {
 	l := New(Config{Order: ByKey, Concurrency: 1, MaxInFlight: 10, MaxParked: 160, Lease: time.Minute, Timeout: time.Second})
 	s := &Source{CanDelay: true, CanExtend: true}
 	l.Now = 1

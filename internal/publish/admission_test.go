@@ -60,7 +60,7 @@ func TestLargerThanTheBound(t *testing.T) {
 	})
 }
 
-// A call that gives up its place in the line lets the calls behind it enter.
+// A call that gives up lets the calls behind it enter.
 func TestGivingUpLetsOthersIn(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 5}, func(r *rig) {
 		r.broker.take(time.Minute)
@@ -103,7 +103,7 @@ func TestBackpressure(t *testing.T) {
 }
 
 // After Close, the calls that wait for room still enter, in their order.
-func TestCloseServesTheLine(t *testing.T) {
+func TestCloseServesWaitingCalls(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 1}, func(r *rig) {
 		r.broker.take(time.Second)
 		for range 3 {

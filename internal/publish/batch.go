@@ -8,8 +8,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A share has the calls of one write, and copies of their messages. The next write uses its
-// memory again.
+// A batch has the calls of one write, and copies of their messages. The next write reuses its
+// memory.
 type batch struct {
 	flight   flight
 	calls    []*call
@@ -18,8 +18,8 @@ type batch struct {
 	payloads []byte
 }
 
-// run is a goroutine of the queue. It writes waiting calls, until none is left or one of its
-// writes was silent.
+// run is a goroutine of the queue. It writes waiting calls until none is left, or one of its writes
+// was silent.
 func (p *Publisher) run() {
 	s := p.batches.Get().(*batch)
 	for first := true; p.fill(s, first) && p.writeBatch(s); first = false {
@@ -37,7 +37,7 @@ func (p *Publisher) probe(s *suspect) {
 	p.batches.Put(sh)
 }
 
-// fly writes s, and reports whether its goroutine still has its slot.
+// writeBatch writes s, and reports whether its goroutine still has its slot.
 func (p *Publisher) writeBatch(s *batch) bool {
 	ctx, cancel := p.bound(p.done, p.deadline(s.flight.since))
 	defer cancel()
@@ -45,8 +45,8 @@ func (p *Publisher) writeBatch(s *batch) bool {
 	return p.deliver(s, err)
 }
 
-// gather takes the calls of the next write from the queue: its share, because other
-// goroutines have begun too, and calls that fail together should be few. If no call waits, it
+// fill takes the calls of the next write from the queue. It takes only a share of them, because
+// other goroutines have begun as well, and few calls should fail together. If no call waits, it
 // frees the slot and returns false. first means that the goroutine has just begun.
 func (p *Publisher) fill(s *batch, first bool) bool {
 	p.mu.Lock()
@@ -65,7 +65,7 @@ func (p *Publisher) fill(s *batch, first bool) bool {
 	return false
 }
 
-// fillProbe is like gather, for the calls of a suspect topic.
+// fillProbe is like fill, for the calls of a suspect topic.
 func (p *Publisher) fillProbe(s *batch, of *suspect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,9 +114,9 @@ func (p *Publisher) load(s *batch, l *callQueue, most int) bool {
 	return true
 }
 
-// copy copies the messages, because the backend sets their positions. It copies the payloads
-// too, because a caller whose Publish returned early may change them. No Publish returns
-// during copy, because the queue's lock is held.
+// copy copies the messages, because the backend sets their positions. It also copies the payloads,
+// because a caller whose Publish returned early may change them. No Publish returns during copy,
+// because the queue's lock is held.
 func (s *batch) copy() {
 	bytes := 0
 	for _, c := range s.calls {
@@ -134,8 +134,8 @@ func (s *batch) copy() {
 	}
 }
 
-// tell ends the flight of s, and passes the results of its write to the callers that still
-// wait. It reports whether the goroutine still has its slot.
+// deliver ends the flight of s, and passes the results of its write to the callers that still wait.
+// It reports whether the goroutine still has its slot.
 func (p *Publisher) deliver(s *batch, err error) (holds bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A call is one call of Publish. The lock of calls guards its state and certain, and err
-// while the queue has the call.
+// A call is one call of Publish. The lock of calls guards its state and certain, and err while the
+// queue has the call.
 type call struct {
 	ctx   context.Context
 	until time.Time          // when the call times out; zero: never
-	msgs  []*backend.Message // the messages of the present try
+	msgs  []*backend.Message // the messages of the current try
 	size  size               // of all messages
 
 	state   state
@@ -86,19 +86,19 @@ var ErrBackpressure = errors.New("eventbus: too many events wait to be published
 // ErrDropped means that a call was dropped because there was no room, see WhenFull.
 var ErrDropped = errors.New("eventbus: dropped, because too many events wait to be published")
 
-// calls has the state of all calls of Publish. This file bounds the calls that have entered
-// and have not left. Waiting calls enter in their order, so that many small calls do not
-// starve a large one. The methods in queue.go choose the calls of each write.
+// calls has the state of all calls of Publish. This file limits the calls that have entered and not
+// left. Waiting calls enter in their order, so that many small calls don't starve a large one. The
+// methods in slot.go choose the calls of each write.
 type calls struct {
 	maxMessages, maxBytes int // 0: no bound
 	whenFull              WhenFull
 
 	mu      sync.Mutex
 	in      size    // the size of all calls that have entered and not left
-	waiting []*call // the calls outside, in order
+	waiting []*call // the calls in state outside, in order
 	entered []*call // the calls that have entered, the oldest first; empty without DropOldest
 
-	queue   callQueue // the calls in state queued, without the lines of suspects and behind
+	queue   callQueue // the calls in state queued, except those in the queues of suspects and fences
 	serving int       // the goroutines of the queue whose write is not silent; each has a slot
 	coming  int       // how many of them have not taken calls yet
 	free    int       // write slots that are free
@@ -133,8 +133,8 @@ func (cs *calls) enter(c *call) (waits bool, err error) {
 	return false, nil
 }
 
-// fits reports whether a call of size s may enter besides calls of size in. If in is empty
-// it always may, so that a call larger than the bounds can enter alone.
+// fits reports whether a call of size s may enter beside calls of size in. If in is empty it always
+// may, so that a call larger than the limits can enter alone.
 func (cs *calls) fits(in, s size) bool {
 	return in.messages == 0 ||
 		(cs.maxMessages == 0 || in.messages+s.messages <= cs.maxMessages) &&
@@ -167,13 +167,13 @@ func (cs *calls) makeRoom(s size) bool {
 	return true
 }
 
-// exit takes c off the calls that have entered.
+// exit removes c from the calls that have entered.
 func (cs *calls) exit(c *call) {
 	cs.in = cs.in.minus(c.size)
 	cs.entered = without(cs.entered, c)
 }
 
-// giveUp takes c off the line. It returns false if c has entered meanwhile.
+// giveUp removes c from the waiting calls. It returns false if c has entered in the meantime.
 func (cs *calls) giveUp(c *call) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -206,7 +206,7 @@ func (cs *calls) leave(c *call) {
 	}
 }
 
-// next lets the first calls of the line enter, as many as there is room for.
+// next lets the first waiting calls enter, as many as there is room for.
 func (cs *calls) next() {
 	for len(cs.waiting) > 0 && cs.fits(cs.in, cs.waiting[0].size) {
 		cs.in = cs.in.plus(cs.waiting[0].size)

@@ -13,17 +13,17 @@ import (
 // silent when it has not returned for the duration patience while a call waits.
 //
 //   - A silent write gives its slot back, so that waiting calls are written beside it.
-//   - Its topics become suspect. The calls of a suspect topic wait in a line of their own. They
-//     are written apart from other topics, so that other calls do not share their fate.
+//   - Its topics become suspect. The calls of a suspect topic wait in a queue of their own. They
+//     are written apart from other topics, in probes, so that other calls don't hang with them.
 //   - The suspicion ends when a write of the topic returns in time, or the broker answers.
 //
-// Writes apart hold no slot. There is one at a time for each suspect topic, and the next when
+// Probes hold no slot. There is one at a time for each suspect topic, and the next when
 // the one before is silent. These bounds keep their number small. If maxSlotless is reached,
 // a silent write keeps its slot.
 const (
 	patience            = 100 * time.Millisecond
 	maxSlotlessPerTopic = 2  // for each slot: the most silent writes of one topic before the next must wait
-	maxSlotless         = 16 // for each slot: the most silent writes and writes apart
+	maxSlotless         = 16 // for each slot: the most silent writes and probes
 )
 
 // flights has the writes under way.
@@ -32,8 +32,8 @@ type flights struct {
 	slotless int                  // the writes that hold no slot
 	slots    int
 	suspects map[string]*suspect    // by topic
-	fences   map[topicKey]*keyFence // keys of which a call was left while it was written
-	watching bool                   // look is going to be called
+	fences   map[topicKey]*keyFence // keys of which a caller left a call while it was being written
+	watching bool                   // checkSilent is going to be called
 }
 
 func newFlights(slots int) flights {
@@ -49,18 +49,18 @@ type flight struct {
 	since    time.Time
 	cancel   context.CancelFunc
 	queued   bool       // a goroutine of the queue makes it
-	probes   *suspect   // the topic for which it is made apart; nil: it is not
-	silent   bool       // it has been silent, and gave back its slot unless it is apart
-	suspects []*suspect // its topics, if it is silent or apart
+	probes   *suspect   // the topic that it probes; nil: it is no probe
+	silent   bool       // it has been silent, and gave back its slot unless it is a probe
+	suspects []*suspect // its topics, if it is silent or a probe
 }
 
 // A suspect is a topic with a silent write.
 type suspect struct {
 	topic    string
 	marked   bool      // no write of the topic has returned in time since
-	probed   bool      // a write apart is under way, and not silent
-	slotless int       // the silent writes and writes apart that have messages of the topic
-	queue    callQueue // the calls that wait for a write apart
+	probed   bool      // a probe is under way, and not silent
+	slotless int       // the silent writes and probes that have messages of the topic
+	queue    callQueue // the calls that wait for a probe
 }
 
 // mayProbe reports whether the waiting calls of s may be written now.
@@ -68,7 +68,7 @@ func (fs *flights) mayProbe(s *suspect) bool {
 	return !s.probed && s.slotless < maxSlotlessPerTopic*fs.slots && fs.slotless < maxSlotless*fs.slots
 }
 
-// watch plans a call of look, if calls wait for a write that may become silent.
+// watch plans a call of checkSilent, if calls wait for a write that may become silent.
 func (p *Publisher) watch(now time.Time) {
 	if p.watching || !p.waits() {
 		return
@@ -85,7 +85,7 @@ func (p *Publisher) watch(now time.Time) {
 	}
 }
 
-// waits reports whether a call waits for a slot or a write apart.
+// waits reports whether a call waits for a slot or a probe.
 func (cs *calls) waits() bool {
 	if len(cs.queue.calls) > 0 {
 		return true
@@ -98,7 +98,7 @@ func (cs *calls) waits() bool {
 	return false
 }
 
-// look looks for writes that have become silent, if calls still wait.
+// checkSilent marks the writes that have become silent, if calls still wait.
 func (p *Publisher) checkSilent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *Publisher) checkSilent() {
 	}
 }
 
-// silence records that f is silent.
+// markSilent records that f is silent.
 func (cs *calls) markSilent(f *flight) {
 	if f.probes != nil {
 		f.silent, f.probes.probed = true, false
@@ -144,7 +144,7 @@ func (cs *calls) markSilent(f *flight) {
 	cs.requeue(cs.queue.take())
 }
 
-// land ends f, with the result err of its write, and reports whether f still has its slot.
+// endFlight ends f, whose write had the result err, and reports whether f still has its slot.
 func (cs *calls) endFlight(f *flight, err error) (holds bool) {
 	delete(cs.under, f)
 	apart := f.silent || f.probes != nil
@@ -174,12 +174,12 @@ func answered(err error) bool {
 	return err == nil || !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrUnknownOutcome)
 }
 
-// timedOut reports whether err says that a context has ended.
+// timedOut reports whether err means that a context has ended.
 func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// clear ends the suspicion of s; nil has none.
+// clear ends the suspicion of s; nil means that there is none.
 func (cs *calls) clear(s *suspect) {
 	if s != nil && s.marked {
 		s.marked = false

@@ -13,10 +13,10 @@ import (
 // An outcome has the results of all tries of one call of Publish, for each message.
 type outcome struct {
 	msgs    []*backend.Message
-	results []messageResult // the fate of each of msgs, by index
+	results []messageResult // of msgs, by index
 }
 
-// A fate is the result for one message.
+// A messageResult is the result for one message.
 type messageResult struct {
 	waiting bool  // the message waits for another try
 	refused bool  // the last try certainly did not store the message
@@ -41,8 +41,8 @@ func (o *outcome) waiting() (msgs []*backend.Message) {
 	return msgs
 }
 
-// note adds the result of a try of the waiting messages, and reports whether to try again.
-func (o *outcome) note(err error) (again bool) {
+// record adds the result of a try of the waiting messages, and reports whether to try again.
+func (o *outcome) record(err error) (again bool) {
 	n := 0
 	for i, m := range o.msgs {
 		f := &o.results[i]
@@ -80,10 +80,9 @@ func (o *outcome) error() error {
 	return backend.AsBatchError(errs)
 }
 
-// keepsOrder reports whether another try keeps the order of each key. A message to be tried
-// again breaks the order if a later message of its key is stored. It also breaks the order
-// if the last try certainly did not store it, but may have stored a later message of its
-// key.
+// keepsOrder reports whether another try keeps the order of each key. Trying a message again breaks
+// the order if a later message of its key is stored. It also breaks the order if the last try
+// certainly did not store it, but may have stored a later message of its key.
 func (o *outcome) keepsOrder() bool {
 	there, perhaps := map[string]bool{}, map[string]bool{} // keys of later messages
 	for i := len(o.msgs) - 1; i >= 0; i-- {
@@ -103,10 +102,9 @@ func (o *outcome) keepsOrder() bool {
 	return true
 }
 
-// errorAfter returns the error of a message after another try with the error err. If an
-// earlier try may have stored the message, the outcome stays unknown, even if the last try
-// certainly did not store it. A try that did not reach the broker tells no more about it than the
-// one before.
+// errorAfter returns the error of a message after another try with the error err. If an earlier try
+// may have stored the message, the outcome stays unknown, even if the last try certainly did not
+// store it. A try that did not reach the broker adds nothing to what the one before showed.
 func errorAfter(before, err error) error {
 	if u, ok := errors.AsType[*unsentError](err); ok {
 		return cmp.Or(cutOff(before, u.reason), err)
@@ -117,9 +115,8 @@ func errorAfter(before, err error) error {
 	return unknown(fmt.Errorf("%w, then: %w", before, err))
 }
 
-// repeatable reports whether another try of a message is safe and may help. A dropped message
-// has no other try. Another try after a panic does not help, because the driver would panic
-// again.
+// repeatable reports whether another try of a message is safe and may help. A dropped message gets
+// no other try, and neither does one whose driver panicked, because it would panic again.
 func repeatable(err error, once bool) bool {
 	if backend.NotStored(err) {
 		return errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, ErrDropped)

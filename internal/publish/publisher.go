@@ -29,10 +29,10 @@ type Options struct {
 
 // A Publisher stores messages. Its methods are safe for concurrent use.
 //
-// It has a slot for each concurrent write, see backend.Limits.Publishers. A caller that finds
-// a free slot writes its messages itself. Otherwise its call waits in a queue. Goroutines take
-// slots, each writes its share of the queue in one write, and they end when the queue is empty.
-// A write that stays silent does not hold up other calls: see flight.go.
+// It has a slot for each concurrent write, see backend.Limits.Publishers. A caller that finds a
+// free slot writes its messages itself. Otherwise its call waits in a queue, and goroutines take
+// slots, each writing its share of the queue in one write, until the queue is empty. A silent write
+// does not hold up other calls: see flight.go.
 type Publisher struct {
 	writer
 	calls
@@ -108,8 +108,8 @@ func (p *Publisher) end(c *call) {
 	}
 }
 
-// pause waits after a failed try of c, until next or, but not at once, until another call to
-// the broker succeeds. It then returns p.late, and otherwise the reason that wait returns.
+// pause waits after a failed try of c, until next. It ends early when another call to the broker
+// succeeds, but not at once. It then returns p.late, and otherwise the reason that wait returns.
 func (p *Publisher) pause(c *call, next time.Time) error {
 	recovered := p.recovery.Next()
 	if first := time.Now().Add(wait.Least); first.Before(next) {
@@ -120,8 +120,8 @@ func (p *Publisher) pause(c *call, next time.Time) error {
 	return p.wait(c.ctx, next, c.woken, recovered)
 }
 
-// wait returns nil when ready has a value. If it ends earlier, it returns the reason: the
-// timeout at until, or the end of ctx or of the Publisher. The end of early is a timeout too.
+// wait returns nil when ready has a value. If it ends earlier, it returns the reason: the timeout
+// at until, or the end of ctx or of the Publisher. The end of early counts as a timeout, too.
 func (p *Publisher) wait(ctx context.Context, until time.Time, ready, early <-chan struct{}) error {
 	var late <-chan time.Time
 	if !until.IsZero() {
@@ -162,7 +162,7 @@ func (p *Publisher) store(c *call, began time.Time) error {
 		return nil
 	}
 	o, delay := newOutcome(c.msgs), p.newBackoff()
-	for o.note(err) {
+	for o.record(err) {
 		next := time.Now().Add(delay())
 		forgotten := !o.certain() && next.After(began.Add(p.limits.OnceWindow))
 		if forgotten || !c.until.IsZero() && next.After(c.until) {

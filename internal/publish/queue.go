@@ -6,7 +6,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A line has calls in state queued, in order.
+// A callQueue holds calls in state queued, in order.
 type callQueue struct{ calls []*call }
 
 func (l *callQueue) add(c *call) {
@@ -23,18 +23,18 @@ func (l *callQueue) take() []*call {
 	return all
 }
 
-// A place is a key of a topic.
+// A topicKey is a key of a topic.
 type topicKey struct{ topic, key string }
 
-// A behind keeps the order of a place. Some caller has left its call while the call was
-// written. The caller's next call, which may have the same key, must be stored later. So no
-// message of the key is written until that write has ended.
+// A keyFence keeps the order of a key. A caller has left its call while the call was being written,
+// and its next call, which may have the same key, must be stored later. No message of the key is
+// therefore written until that write has ended.
 type keyFence struct {
 	writes int       // calls that were left and are still written, counted for each message
 	queue  callQueue // the calls that wait for the end of these writes
 }
 
-// queueFor returns the line where c must wait if it is not written at once.
+// queueFor returns the queue where c must wait if it is not written at once.
 func (cs *calls) queueFor(c *call) *callQueue {
 	if len(cs.fences) > 0 {
 		for _, m := range c.msgs {
@@ -55,8 +55,8 @@ func (cs *calls) queueFor(c *call) *callQueue {
 
 func keyOf(m *backend.Message) topicKey { return topicKey{m.Topic, m.Key} }
 
-// place puts calls, which have left a line, into the lines where they wait now. In the queue
-// they come first, because they have waited longer.
+// requeue puts calls, which have left a queue, into the queues where they wait now. In the main
+// queue they come first, because they have waited longer.
 func (cs *calls) requeue(calls []*call) {
 	var first callQueue
 	for _, c := range calls {
@@ -72,7 +72,7 @@ func (cs *calls) requeue(calls []*call) {
 	cs.queue.calls = slices.Concat(first.calls, cs.queue.calls)
 }
 
-// fenceKeys records that the caller of c has left, while c is written.
+// fenceKeys records that the caller of c has left while c is being written.
 func (cs *calls) fenceKeys(c *call) {
 	fresh := false
 	for _, m := range c.msgs {
@@ -94,8 +94,8 @@ func (cs *calls) fenceKeys(c *call) {
 	}
 }
 
-// unfenceKeys records that the write of msgs, copies of the messages of a call that was left, has
-// ended.
+// unfenceKeys records that the write of msgs has ended. They are copies of the messages of a call
+// that its caller left.
 func (cs *calls) unfenceKeys(msgs []backend.Message) {
 	for i := range msgs {
 		b := cs.fences[keyOf(&msgs[i])]

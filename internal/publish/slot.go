@@ -27,8 +27,8 @@ func (p *Publisher) try(c *call, now time.Time) (err error) {
 	return p.write(ctx, c.msgs)
 }
 
-// begin returns how a try of c goes on: dropped, queued, or writing. In state writing the
-// caller has a slot, unless the backend limits no writes.
+// begin returns how a try of c goes on: dropped, queued, or writing. In state writing the caller
+// has a slot, unless the backend has no limit on writes.
 func (p *Publisher) begin(c *call, now time.Time) state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *Publisher) begin(c *call, now time.Time) state {
 	return c.state
 }
 
-// hold begins the flight of a caller that writes itself. Close ends it by cancel.
+// hold begins the flight of a caller that writes its messages itself. Close ends it with cancel.
 func (p *Publisher) hold(c *call, cancel context.CancelFunc, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,8 +79,8 @@ func (p *Publisher) cut() {
 	}
 }
 
-// more returns how many further goroutines may serve the queue. It has half of the slots: with
-// one goroutine all calls would fail together, and with more the writes would be small.
+// more returns how many further goroutines may serve the queue. They get half of the slots: with a
+// single goroutine all calls would fail together, and with more the writes would be small.
 func (cs *calls) more() int { return min(cs.free, (cs.slots+1)/2-cs.serving) }
 
 // serve starts the goroutines that write the waiting calls, for the queue and for each suspect

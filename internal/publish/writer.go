@@ -48,9 +48,9 @@ func (w *writer) bound(ctx context.Context, until time.Time) (context.Context, c
 
 var errBehindUnknown = errors.New("the outcome of earlier messages is unknown")
 
-// write stores msgs in as few calls as the limits allow. After a call with an unknown
-// outcome it makes no further call. Otherwise another try of the unknown messages would
-// store them after later messages.
+// write stores msgs in as few calls as the limits allow. After a call with an unknown outcome it
+// makes no further call: another try of the unknown messages would otherwise store them after later
+// ones.
 func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
 	n := w.portion(msgs)
 	if n == len(msgs) {
@@ -71,7 +71,7 @@ func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// portion returns how many of msgs fit in one call, at least one.
+// portion returns how many of msgs fit into one call, at least one.
 func (w *writer) portion(msgs []*backend.Message) int {
 	bytes := 0
 	for i, m := range msgs {
