@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // In manual mode the context of a run ends with settlement, even if the caller of Ack has

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/observer"
-	"github.com/stretchr/testify/require"
 )
 
 // With LeaveTimeouts the lease of a run that timed out is extended no longer, so another member

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // While a call of Extend refers to a Hold, no other message uses it. The caller of Extend

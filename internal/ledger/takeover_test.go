@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 func (m *shared) arrives(source int, key, position string, again bool) {

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed41896749/eventbus/backend"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed41896749/eventbus/backend"
 )
 
 // sliceOf returns the positions and the keys of the slice of a worker, when messages of the given keys have arrived

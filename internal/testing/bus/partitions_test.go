@@ -13,13 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/deadletter"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/internal/testing/process"
 	"github.com/seed41896749/eventbus/observer"
-	"github.com/stretchr/testify/require"
 )
 
 // inPartitions runs f in a bubble of synctest, with a backend in memory and a function that opens

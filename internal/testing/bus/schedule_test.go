@@ -10,12 +10,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/eventbustest"
 	"github.com/seed41896749/eventbus/inmemory"
 	"github.com/seed41896749/eventbus/observer"
-	"github.com/stretchr/testify/require"
 )
 
 // An arrivals holds the events that a handler got, and when.

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed41896749/eventbus"
 	"github.com/seed41896749/eventbus/backend"
 	"github.com/seed41896749/eventbus/bolt"
@@ -23,7 +25,6 @@ import (
 	"github.com/seed41896749/eventbus/nats"
 	"github.com/seed41896749/eventbus/observer"
 	"github.com/seed41896749/eventbus/redisstream"
-	"github.com/stretchr/testify/require"
 )
 
 // A bus of New declares a topic when it is first used, whichever use that is.
