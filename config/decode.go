@@ -252,8 +252,8 @@ func (d *decoder) secretFile(n *node, path string, f *field, v reflect.Value) {
 	}
 }
 
-// readAtMost returns the content of a file of at most limit bytes. It refuses a larger file.
-// Its errors do not contain the name.
+// readAtMost returns a file's content, unless the file is larger than limit bytes. Its errors
+// do not contain the name.
 func readAtMost(name string, limit int64) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -63,7 +63,7 @@ func parseForm(v url.Values) (*changeForm, error) {
 	return form, form.parseDeadLetters(v)
 }
 
-// parseGroup reads the details of a change of a group.
+// parseGroup reads the details of a change to a group.
 func (form *changeForm) parseGroup(v url.Values) (err error) {
 	if form.Group = v.Get("name"); backend.CheckName(form.Group) != nil {
 		return formError("group %w", backend.CheckName(form.Group))
@@ -91,7 +91,7 @@ func (form *changeForm) parseGroup(v url.Values) (err error) {
 	return nil
 }
 
-// parseDeadLetters reads the details of a change of dead letters.
+// parseDeadLetters reads the details of a change to dead letters.
 func (form *changeForm) parseDeadLetters(v url.Values) error {
 	var ok bool
 	if form.from, ok = parseStart(v.Get("from")); !ok {

@@ -235,7 +235,7 @@ func (js *jobRegistry) prune(now time.Time) {
 	})
 }
 
-// checkFree returns an error if a change of many dead letters of a topic could not start now.
+// checkFree returns an error if a change to many of a topic's dead letters could not start now.
 func (js *jobRegistry) checkFree(topic string) error {
 	js.mu.Lock()
 	defer js.mu.Unlock()

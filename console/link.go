@@ -82,7 +82,7 @@ func lifecycleURL(topic, group string) string {
 	return "lifecycle?" + v.Encode()
 }
 
-// scheduleURL returns the URL of the schedule of a topic.
+// scheduleURL returns the URL of a topic's schedule.
 func scheduleURL(topic string) string { return "schedule?" + url.Values{"topic": {topic}}.Encode() }
 
 func overviewURL(query, status string, first int) string {

@@ -40,7 +40,7 @@ type eventList struct {
 	Hidden  url.Values // parameters that a form keeps
 }
 
-// Link returns the URL of the event of a row.
+// Link returns the URL of a row's event.
 func (e *eventList) Link(r eventRow) string { return r.link(e.Source) }
 
 func (c *console) topic(w http.ResponseWriter, r *http.Request) {
@@ -189,7 +189,7 @@ func (c *console) readEvents(ctx context.Context, e *eventList, l *listing, from
 	return nil
 }
 
-// PartURL returns the URL of the events of a partition.
+// PartURL returns the URL of a partition's events.
 func (p *topicPage) PartURL(number int) string {
 	l := listing{page: "topic", param: "name", topic: p.Name}
 	return l.url(number, nil)

@@ -49,7 +49,7 @@ type ClaimCheck struct {
 
 const largeBlob = 1 << 20 // memory for more bytes is taken when they arrive, because size may be forged
 
-const blobNameLen = 26 // the length of a text of rand.Text
+const blobNameLen = 26 // the length of what rand.Text returns
 
 // overhead is the most that compression and encryption add to a payload, in bytes.
 const overhead = 1 << 10

@@ -256,7 +256,7 @@ func (b *Backend) holdPurges(ctx context.Context, loc *location, group *jetstrea
 }
 
 const (
-	holdPrefix  = "=" // begins the name of a consumer of holdPurges; no group has such a name
+	holdPrefix  = "=" // begins the names of holdPurges' consumers; no group has such a name
 	holdTimeout = time.Minute
 )
 

@@ -130,7 +130,7 @@ func (b *Backend) setPause(ctx context.Context, topic, group string, p backend.P
 	return nil
 }
 
-// A pauseState is what a member knows about the pause of its group.
+// A pauseState is what a member has learned about its group's pause.
 type pauseState struct {
 	mu      sync.Mutex
 	pause   backend.Pause // zero if the group is not paused

@@ -33,7 +33,7 @@ func (b *Backend) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// errNoRoom means that the server refused a message because of a bound of the stream.
+// errNoRoom means that the server refused a message because of one of the stream's bounds.
 var errNoRoom = fmt.Errorf("%w: a bound of the stream is reached", backend.ErrFull)
 
 // errPending means that the outcome of a message is not known yet and that it is to be sent,

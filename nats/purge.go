@@ -16,7 +16,7 @@ const (
 	keepSlack = 5 * time.Second // how long a settled message may outlive Keep in any case
 	keepShare = 16              // a settled message may also outlive Keep by 1/16 of it
 
-	probePrefix  = holdPrefix + "=" // begins the name of a consumer of floorBefore or withLock
+	probePrefix  = holdPrefix + "=" // begins the names of consumers that floorBefore and withLock create
 	probeTimeout = time.Second      // the server deletes such a consumer after this time and up to a second more
 )
 

@@ -192,7 +192,7 @@ func parseSettled(entry string) (seq, number uint64, at time.Time) {
 	return seq, number, time.Unix(0, nanos)
 }
 
-// A settledList is what a member knows of the messages that operators have settled.
+// A settledList is what a member has learned about the messages that operators have settled.
 type settledList struct {
 	mu      sync.Mutex
 	created time.Time         // identifies the consumer; another one numbers its deliveries from 1
