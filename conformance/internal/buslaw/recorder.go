@@ -60,7 +60,7 @@ func (r *Recorder) Handler(name, group string, h eventbus.Handler) eventbus.Hand
 	}
 }
 
-// BatchHandler is like Handler for a handler of batches. It records one run for each event
+// BatchHandler is like Handler for a batch handler. It records one run for each event
 // of a batch.
 func (r *Recorder) BatchHandler(name, group string, h eventbus.BatchHandler) eventbus.BatchHandler {
 	member := r.member(name)

@@ -45,8 +45,7 @@ func (e *Env) NothingLost(once bool, group string) {
 	}
 }
 
-// Gap expects that the time between the end of run i under name and the begin of run i+1
-// was d or a little more.
+// Gap expects that run i+1 under name began d, or a little more, after run i had ended.
 func (e *Env) Gap(name string, i int, d time.Duration) {
 	e.Helper()
 	runs := e.Recorder.All(name)

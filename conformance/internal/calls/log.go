@@ -1,5 +1,5 @@
-// Package calls records the calls of a backend. It knows the calls that have not returned,
-// and the slowest call.
+// Package calls logs the calls to a backend, so that a report can name the calls that have not
+// returned and the slowest one.
 package calls
 
 import (
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Log is a log of the calls of the backend under test. It knows the calls that have not
-// returned. It also knows the slowest call that has returned.
+// A Log records which calls to the backend under test have not returned, and which of the
+// others was the slowest.
 type Log struct {
 	mu      sync.Mutex
 	open    map[*Call]bool
@@ -107,8 +107,8 @@ func (cs *Log) Overdue(receive, other time.Duration) bool {
 const maxCalls = 6
 
 // List returns a text with the calls that have not returned. Calls of the same verb and
-// arguments share one line, which has the number of calls. If timed is true, the line has
-// the time of the oldest too. A caller whose clock is not the clock of the calls passes false.
+// arguments share one line, which states how many they are and, if timed is true, how long
+// the oldest has taken. A caller whose clock is not the clock of the calls passes false.
 func (cs *Log) List(timed bool) string {
 	all := cs.underway()
 	if len(all) == 0 {

@@ -140,7 +140,7 @@ var onceFaults = []Fault{
 }
 
 var positionFaults = []Fault{
-	{Name: "position-restarts", Breaks: "a topic that is made again begins with the lowest positions", On: []Op{Publish, Receive, Read, Attach, ResetGroup, Remove, DeleteTopic}, New: func() effect {
+	{Name: "position-restarts", Breaks: "a topic that is recreated begins with the lowest positions", On: []Op{Publish, Receive, Read, Attach, ResetGroup, Remove, DeleteTopic}, New: func() effect {
 		var again set
 		return func(c *Call) {
 			c.Config.Start, c.Start = unmarked(c.Config.Start, again.has(c.Topic)), unmarked(c.Start, again.has(c.Topic))
@@ -173,7 +173,7 @@ var positionFaults = []Fault{
 }
 
 // unmarked removes the mark of position-restarts from a start. Behind a position without a
-// mark, a topic that was made again has no message.
+// mark, a recreated topic has no message.
 func unmarked(s backend.Start, again bool) backend.Start {
 	p, ok := s.After()
 	switch {
@@ -447,7 +447,7 @@ func delayed(change func(c *Call, d *backend.Delayed)) effect {
 	})
 }
 
-// A holding knows the latest delivery of each message in each group.
+// A holding tracks the latest delivery of each message in each group.
 type holding struct {
 	mu     sync.Mutex
 	latest map[string]held

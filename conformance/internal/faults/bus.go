@@ -95,7 +95,7 @@ func (o *overrun) Release(r limiter.Released) {
 	o.Limiter.Release(r)
 }
 
-// both has the methods that publish events.
+// both lists the methods that publish events.
 var both = []busOp{busPublish, busPublishAt}
 
 var busPublishFaults = []Fault{

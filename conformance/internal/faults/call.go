@@ -39,7 +39,7 @@ const (
 	Settled     Op = "Settled"
 )
 
-// settling has the operations of a source that settle or extend deliveries.
+// settling lists the operations of a source that settle or extend deliveries.
 var settling = []Op{Ack, Delay, Extend}
 
 // A Call is one call of an operation: its arguments and, after Next, its results. An effect

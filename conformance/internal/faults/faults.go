@@ -1,4 +1,4 @@
-// Package faults has the faults that prove the conformance tests: each test must fail if its
+// Package faults contains the faults that prove the conformance tests: each test must fail if its
 // backend or its bus has one of the faults that the test names.
 //
 // A fault is a row of a table: an operation, and an effect on its calls, such as a lost

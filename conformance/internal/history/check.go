@@ -79,7 +79,7 @@ func (h *History) Check(expect Expect) []Finding {
 	return c.findings
 }
 
-// A checker has the state of each message, and the state of each message in each group.
+// A checker tracks the state of each message, overall and in each group.
 type checker struct {
 	expect   Expect
 	findings []Finding

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Harness has the functions that make the backends of a law and harm them. Its fields are
+// A Harness holds the functions that make the backends of a law and harm them. Its fields are
 // fields of Suite in package conformance, which documents them. All fields except New and
 // Bus may be nil.
 type Harness struct {
@@ -40,7 +40,7 @@ type Bus interface {
 	Shutdown(ctx context.Context) error
 }
 
-// Faults has the functions that harm the broker. Faults in package conformance documents
+// Faults holds the functions that harm the broker. Faults in package conformance documents
 // them.
 type Faults struct {
 	Down      func(t *testing.T, b backend.Backend) (up func())

@@ -6,8 +6,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Need is a verb, a limit or a field of the suite. If one is missing, the laws that need
-// it are not claimed.
+// A Need is a verb, a limit or a field of the suite. If it is missing, the laws that need it
+// are not claimed.
 type Need struct {
 	what    string
 	claimed func(*Env) bool

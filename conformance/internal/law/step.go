@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/verbs"
 )
 
-// steps has the methods with which laws call the backend under test. If a call fails, a
+// steps provides the methods with which laws call the backend under test. If a call fails, a
 // method with an error result returns the error. Any other method fails the law if harm to
 // the broker cannot be the cause.
 type steps struct {

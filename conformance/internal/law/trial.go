@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/watch"
 )
 
-// A trial is the verdict, the time limits and the cleanups of one test of one law.
+// A trial holds the verdict, time limits and cleanups of one law's test.
 type trial struct {
 	*testing.T
 	ctx       context.Context // done when the law ends, or when the watch finds that the law hangs

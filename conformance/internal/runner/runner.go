@@ -25,7 +25,7 @@ var basics = []string{"P12-publisher-order", "C08-at-most-max", "D17-wake-latenc
 
 func basic(l law.Law) bool { return slices.Contains(basics, l.Subtest()) }
 
-// Options has the fields of Suite in package conformance. Suite documents them.
+// Options mirrors Suite in package conformance, which documents the fields.
 type Options struct {
 	Name     string
 	Harness  *law.Harness

@@ -1,4 +1,4 @@
-// Package verbs has the optional verbs of a backend in one place. Every package of the suite
+// Package verbs collects the optional verbs of a backend. Every package of the suite
 // that records or harms the calls of a backend uses it.
 package verbs
 
@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// All has the optional verbs of a [backend.Backend].
+// All combines the optional verbs of a [backend.Backend].
 type All interface {
 	backend.Declarer
 	backend.Maintainer
@@ -23,7 +23,7 @@ type All interface {
 	backend.Clocker
 }
 
-// Verbs has the optional verbs of a backend. A call panics if the backend lacks the verb.
+// Verbs calls the optional verbs of a backend. A call panics if the backend lacks the verb.
 type Verbs struct {
 	// Of is the backend.
 	Of backend.Backend

@@ -28,7 +28,7 @@ const (
 	maxFrames = 10
 )
 
-// stacks returns the place where the law waits. It also returns a dump of the law's
+// stacks returns the function in which the law waits. It also returns a dump of the law's
 // goroutines whose stacks contain a function of the packages.
 func stacks(law string, packages []string) (waits, driver string) {
 	var profile bytes.Buffer

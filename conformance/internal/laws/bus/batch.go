@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// batchLaws are the laws about handlers of batches.
+// batchLaws are about batch handlers.
 var batchLaws = []law.Law{
 	{
 		ID: "B.B01", Name: "batch-results", Promise: "each event in a batch has its own result: failed events are redelivered with the next attempt number, and the others are settled",
@@ -223,7 +223,7 @@ func payloads(ds []*eventbus.Delivery) (bytes int64) {
 	return bytes
 }
 
-// results returns a handler of batches that fails each event for which fails returns true.
+// results returns a batch handler that fails each event for which fails returns true.
 // If fails is nil, no event fails.
 func results(fails func(*eventbus.Delivery) bool) eventbus.BatchHandler {
 	return func(_ context.Context, ds []*eventbus.Delivery) []error {

@@ -1,4 +1,4 @@
-// Package bus has the laws of the bus. They run a bus on the backend under test.
+// Package bus contains the laws of the bus. They run a bus on the backend under test.
 package bus
 
 import (

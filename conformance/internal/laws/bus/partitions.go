@@ -21,7 +21,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// needsOfPartitions are the verbs that partitions need.
+// needsOfPartitions lists the verbs that partitions need.
 var needsOfPartitions = []law.Need{law.NeedDelayer, law.NeedExtender, law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()}
 
 // partitionLaws are about TopicOptions.Partitions.
@@ -224,7 +224,7 @@ func (g *partitioned) join(h eventbus.Handler) *partitionMember {
 	return g.joinAs(eventbus.SubscribeOptions{Concurrency: 4}, nil, h)
 }
 
-// within returns h in the process of m: while it is frozen its handlers stand still, and after its
+// within returns h in the process of m: while m is frozen its handlers stand still, and after its
 // death none succeeds.
 func (m *partitionMember) within(h eventbus.Handler) eventbus.Handler {
 	return func(ctx context.Context, d *eventbus.Delivery) error {
@@ -387,7 +387,7 @@ var ownerLaws = []law.Law{
 	},
 }
 
-// joinAs is like join for a member with options, whose backend wrap wraps; nil: it does not.
+// joinAs is like join for a member with options, whose backend wrap wraps, unless wrap is nil.
 func (g *partitioned) joinAs(o eventbus.SubscribeOptions, wrap func(backend.Backend) backend.Backend, h eventbus.Handler) *partitionMember {
 	g.Helper()
 	g.joined++

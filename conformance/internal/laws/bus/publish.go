@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// publishLaws are the laws that the method Publish of a bus keeps.
+// publishLaws are about Bus.Publish.
 var publishLaws = []law.Law{
 	{
 		ID: "B.P01", Name: "publish-deliver", Promise: "every published event reaches every group",
@@ -317,7 +317,7 @@ func publishCancelled(e *buslaw.Env) time.Duration {
 	return took
 }
 
-// publishReceipts publishes one Event again and again.
+// publishReceipts publishes one Event repeatedly.
 func publishReceipts(e *buslaw.Env) {
 	e.Open(eventbus.Options{Service: "shop"}, nil)
 	const n = 20

@@ -9,7 +9,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// recurringLaws are about entries that publish an event again and again.
+// recurringLaws are about entries that publish an event repeatedly.
 var recurringLaws = []law.Law{
 	{
 		ID: "B.H20", Name: "recur", Promise: "a recurring entry publishes one event per due time, whose ID and Time identify that time, with any number of processes",

@@ -15,7 +15,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// retryLaws are the laws about the delay before a retry, and about dead letters.
+// retryLaws are about the delay before a retry, and about dead letters.
 var retryLaws = []law.Law{
 	{
 		ID: "B.T01", Name: "retry-not-early", Promise: "a failed event is redelivered after its delay, not before, and soon after",

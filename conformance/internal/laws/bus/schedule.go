@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/conformance/internal/law"
 )
 
-// needSchedule has the verbs that scheduled events need.
+// needSchedule lists the verbs that scheduled events need.
 var needSchedule = []law.Need{law.NeedVerb[backend.Reader](), law.NeedVerb[backend.Remover]()}
 
 // scheduleLaws are about events that are published at a later time.

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// stayLaws are about faults that stay: a delay of zero for ever, acknowledgements that fail,
+// stayLaws are about lasting faults: a delay that is always zero, acknowledgements that fail,
 // and leases that expire in the meantime.
 var stayLaws = []law.Law{
 	{

@@ -50,7 +50,7 @@ func closeIdempotent(e *law.Env) {
 	}
 }
 
-// closed expects ErrClosed from every call of a source, whatever its arguments are.
+// closed expects ErrClosed from every call on a source, whatever its arguments.
 func closed(e *law.Env, src backend.Source, d backend.Delivery) {
 	e.Helper()
 	done, cancel := context.WithCancel(e.Context())

@@ -1,4 +1,4 @@
-// Package contract has the laws of the backend contract.
+// Package contract contains the laws of the backend contract.
 package contract
 
 import (

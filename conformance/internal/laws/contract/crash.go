@@ -44,7 +44,7 @@ var crashLaws = []law.Law{
 	},
 }
 
-// published has the IDs of messages that were published during harm, by outcome.
+// published holds the IDs of the messages that were published during harm, by outcome.
 type published struct {
 	stored, refused, unknown []string
 }

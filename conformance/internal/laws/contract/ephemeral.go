@@ -70,7 +70,7 @@ func ephemeralShared(e *law.Env) {
 	e.AwaitGroup("few", false, "the last member has closed")
 }
 
-// shortLease is a lease of which ten are soon over.
+// shortLease is a lease short enough to wait for ten of them.
 func shortLease(e *law.Env) time.Duration { return max(e.Lease/4, 200*time.Millisecond) }
 
 func ephemeralDead(e *law.Env) {

@@ -56,8 +56,8 @@ func trimWithoutMembers(e *law.Env) {
 	}
 }
 
-// trimAfterReset lets each of two groups settle all messages, but never both at once. So
-// both calls of Maintain find a group that has settled nothing.
+// trimAfterReset lets each of two groups settle all messages, but never both at once, so that
+// both Maintain calls find a group that has settled nothing.
 func trimAfterReset(e *law.Env) {
 	reset, other := e.Attach("reset"), e.Attach("other")
 	want := law.IDsOf(e.PublishN(5))
@@ -71,7 +71,7 @@ func trimAfterReset(e *law.Env) {
 	}
 }
 
-// safeTrim makes random calls and notes in a model which messages each group has not
+// safeTrim makes random calls and tracks in a model which messages each group has not
 // settled. At the end, each group must deliver exactly these messages.
 func safeTrim(e *law.Env) {
 	var models []*model
@@ -89,7 +89,7 @@ func safeTrim(e *law.Env) {
 	}
 }
 
-// A model knows the unsettled messages of the groups of one topic.
+// A model tracks the unsettled messages of one topic's groups.
 type model struct {
 	*law.Env
 	seed      uint64

@@ -174,7 +174,7 @@ func refused(e *law.Env, c backend.Config, what string) {
 	e.Is(what, err, backend.ErrRefused)
 }
 
-// startAtLaws are about places in a topic that are given by a time.
+// startAtLaws are about starting at a time.
 var startAtLaws = []law.Law{
 	{
 		ID: "C95", Name: "start-at", Promise: "a new group that starts at a time gets the messages stored at or after it, and no earlier ones",
