@@ -27,10 +27,10 @@ type BatchSubscriber interface {
 //     must be less than Lease.
 //   - MaxInFlight must be at least Concurrency times MaxSize. By default it is that product or
 //     1,024, whichever is greater. A limiter.MaxInFlight that several subscriptions share must be
-//     greater than the sum of their products, see SubscribeOptions.Limiter.
+//     greater than the sum of their products; see SubscribeOptions.Limiter.
 //   - MaxRedelivered counts events, and must be less than Concurrency times MaxSize.
 //   - With OrderByKey a batch has at most one event of each key, because an event runs only after
-//     the one before it has succeeded. Batches therefore stay small if there are few keys. With
+//     its predecessor has succeeded. Batches therefore stay small if there are few keys. With
 //     Unordered a batch may have several events of a key. SubscribeBatch refuses OrderTotal.
 //
 // The events of a batch are in no particular order. Options.Middleware wraps each event of a
@@ -81,7 +81,7 @@ type Batch struct {
 
 	// MaxWait is how long the first event of a batch waits for others. If
 	// SubscribeOptions.Concurrency calls are running at that time, the batch waits until one of
-	// them returns, and keeps filling. Default 10 ms; negative: no wait.
+	// them returns, and keeps filling. Default 10 ms; negative means no wait.
 	MaxWait time.Duration
 }
 

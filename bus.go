@@ -279,11 +279,12 @@ type Options struct {
 	// declares each of them when it first publishes or subscribes to it.
 	Topics map[string]TopicOptions
 
-	// Timeout is the default of SubscribeOptions.Timeout. Default 1 minute; negative: none.
+	// Timeout is the default of SubscribeOptions.Timeout. Default 1 minute; negative means no
+	// timeout.
 	Timeout time.Duration
 
 	// PublishTimeout bounds each Publish, including retries, in addition to its context. Default
-	// 30 s; negative: none.
+	// 30 s; negative means no limit.
 	PublishTimeout time.Duration
 
 	// OpenTimeout is how long Open waits for a broker that does not answer yet. Open then tries
@@ -291,7 +292,8 @@ type Options struct {
 	// wait, but fails at once.
 	OpenTimeout time.Duration
 
-	// DrainTimeout bounds the Shutdown at the end of Run and Serve. Default 25 s; negative: none.
+	// DrainTimeout bounds the Shutdown at the end of Run and Serve. Default 25 s; negative
+	// means no limit.
 	DrainTimeout time.Duration
 
 	// Dedup makes a topic store only one event with a given ID while the backend remembers that

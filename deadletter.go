@@ -34,7 +34,7 @@ const (
 	ReasonNoVerdict   = "no-verdict"   // delivered far more often than MaxAttempts without a result: its runs may crash the process
 	ReasonExpired     = "expired"      // the event reached a member after its TTL
 	ReasonTooLarge    = "too-large"    // the event is larger than SubscribeOptions.MaxReceive
-	ReasonOperator    = "operator"     // an operator took the event from the group, see deadletter.Topic.Bury
+	ReasonOperator    = "operator"     // an operator took the event from the group; see deadletter.Topic.Bury
 	ReasonUnknownType = "unknown-type" // discarded: DiscardUnknown got the event
 	ReasonDropped     = "dropped"      // discarded: the handler returned Drop
 	ReasonGone        = "gone"         // discarded: the stored body is lost

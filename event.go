@@ -25,8 +25,8 @@ type Event struct {
 
 	// Key names a sequence of events whose order matters, such as a customer number. Events of
 	// one key in one topic are stored in the order in which they are published. By default each
-	// member of a group handles the events of a key one after another, see Order. Different
-	// members do not wait for each other, unless the topic has partitions, see
+	// member of a group handles the events of a key one after another; see Order. Different
+	// members do not wait for each other, unless the topic has partitions; see
 	// TopicOptions.Partitions. At most 512 bytes. Empty: no order.
 	Key string
 
@@ -51,7 +51,7 @@ type Event struct {
 	// the ID of a stream entry. Empty: the backend chooses.
 	AtPosition string
 
-	Headers Headers // names and values of your choice, see MaxHeaders
+	Headers Headers // names and values of your choice; see MaxHeaders
 	Payload []byte
 
 	// Position says where the event is stored in its topic. The bus sets it in each Delivery;

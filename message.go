@@ -318,7 +318,7 @@ type idSource struct {
 // lastID is the time in the newest ID of this process, in 1/4096 ms since 1970.
 var lastID atomic.Int64
 
-// next returns an ID for the time now. Within a process, each ID is greater than the one before.
+// next returns an ID for the time now. Within a process, each ID is greater than the previous one.
 func (s *idSource) next(now time.Time) (id uuid.UUID) {
 	if s.left == 0 {
 		_, _ = rand.Read(s.random[:]) // it never fails

@@ -87,9 +87,9 @@ type Receipt struct {
 	// after a failure, set this ID, so that Options.Dedup recognizes the event.
 	ID string
 
-	Position  string    // where the event is stored, see Event.Position; empty if the event is not stored, or may not be
+	Position  string    // where the event is stored (see Event.Position); empty if the event is not stored, or may not be
 	Time      time.Time // the Time of the event; if the program set none, the time of the call
-	Duplicate bool      // the topic already had an event with this ID, see Options.Dedup; Position may be empty
+	Duplicate bool      // the topic already had an event with this ID (see Options.Dedup); Position may be empty
 }
 
 // PublishReceipts is like [Bus.Publish], and returns a receipt for each event, in the order of

@@ -98,7 +98,7 @@ func (b *Bus) SubscribeManual(ctx context.Context, topic string, o SubscribeOpti
 type SubscribeOptions struct {
 	Group string // members of one group share its events, and every group gets all of them; see EachInstance
 
-	// Topics are the names and patterns of a subscription to many topics, see Bus.Subscribe. The
+	// Topics are the names and patterns of a subscription to many topics; see Bus.Subscribe. The
 	// topic passed to Subscribe must then be empty.
 	Topics []string
 
@@ -127,7 +127,8 @@ type SubscribeOptions struct {
 	// waiting to be settled. Default 1,024, or MaxConcurrency if that is more. If many events
 	// wait behind an unfinished event of their key, the subscription holds up to 16 times as many
 	// in addition, so that other keys can make progress. MaxBytes limits the total size of all
-	// these events; a single event may exceed it. Default 64 MiB; negative: no limit.
+	// these events; a single event may exceed it. Default 64 MiB; negative means no
+	// limit.
 	MaxInFlight int
 	MaxBytes    int64
 
@@ -145,7 +146,7 @@ type SubscribeOptions struct {
 	Lease time.Duration
 
 	// Timeout bounds one run of the handler. With SubscribeManual it bounds the time until the
-	// event is settled. Default Options.Timeout, which is a minute; negative: no bound. If the
+	// event is settled. Default Options.Timeout, which is a minute; negative means no limit. If the
 	// backend cannot extend leases, Timeout must be less than Lease.
 	Timeout time.Duration
 
@@ -160,7 +161,7 @@ type SubscribeOptions struct {
 
 	// MaxReceive is the size of the largest event that reaches the handler, in bytes of payload,
 	// ID, key and headers. A larger event goes to the dead-letter topic without a run. Default 10
-	// MiB; negative: no limit.
+	// MiB; negative means no limit.
 	MaxReceive int64
 
 	// DeadLetterExpired sends expired events (Event.TTL) to the dead-letter topic. By default
@@ -186,7 +187,7 @@ type SubscribeOptions struct {
 	// OnDeadLetter is called for each event that has failed for good, after the event was stored
 	// in DeadLetter or discarded because of DiscardDeadLetters. It runs on the goroutine of the
 	// observer's hooks, and settlement does not wait for it. If that goroutine cannot keep up,
-	// calls are dropped and counted, see observer.ErrDropped.
+	// calls are dropped and counted; see observer.ErrDropped.
 	OnDeadLetter func(e *Event, why DeadLetter)
 	payload      payloadType // set by the methods of Topic; zero: any
 	batch        int         // Batch.MaxSize, set by Batch.Options; zero: single events

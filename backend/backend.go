@@ -115,7 +115,7 @@ type Source interface {
 	// keep and change the headers, the payloads and all other data to which a delivery refers.
 	Receive(ctx context.Context, max int, maxBytes int64) (ds []Delivery, err error)
 
-	// Ack removes the messages of ds from the group for good. Usually this works even if the
+	// Ack removes the messages of ds from the group permanently. Usually this works even if the
 	// lease has expired, and a second Ack is not an error. If the broker has forgotten the
 	// delivery and will redeliver the message, the error of the item matches [ErrLeaseLost]. The
 	// error may be a [BatchError].
@@ -648,22 +648,22 @@ func (e *PausedError) Is(target error) bool { return target == ErrPaused }
 // A Settler is a [Backend] whose operators can take a message away from a group. If the topic or
 // the group does not exist, the error is [ErrGone].
 type Settler interface {
-	// Settle removes one message from a group for good, like an Ack, no matter which member holds
-	// it or whether it is delayed. If the group has certainly settled the message before, had is
-	// false and nothing changes; a backend that cannot tell returns true. If the group has never
-	// received the message, the error is [ErrRefused].
+	// Settle permanently removes one message from a group, like an Ack, no matter which member
+	// holds it or whether it is delayed. If the group has certainly settled the message before,
+	// had is false and nothing changes; a backend that cannot tell returns true. If the group has
+	// never received the message, the error is [ErrRefused].
 	//
-	// The holder is not asked. Its Delay, Extend and fenced Ack then return [ErrLeaseLost]. A
-	// backend without [Limits].FencedAcks may accept them until its driver in the holder's
-	// process learns of the Settle, which takes at most 10 seconds while that process maintains
-	// the group or the group receives no messages. In neither case does the group get the message
-	// again, unless ResetGroup makes it begin before the message.
+	// Settle does not ask the holder, whose Delay, Extend and fenced Ack return [ErrLeaseLost]
+	// from then on. A backend without [Limits].FencedAcks may accept them until its driver in the
+	// holder's process learns of the Settle. That takes at most 10 seconds while that process
+	// maintains the group or the group receives no messages. In neither case does the group get
+	// the message again, unless ResetGroup makes it begin before the message.
 	Settle(ctx context.Context, topic, group, position string) (had bool, err error)
 
-	// Settled reports for each position whether the group has certainly settled the message, so
-	// that it will not get the message again unless it is reset. It is false for a message that
-	// the group has, or has not received yet, and if the backend cannot tell. For at least two
-	// minutes after a Settle has returned, it is true.
+	// Settled reports, for each position, whether the group has certainly settled the message and
+	// will therefore not get it again unless it is reset. The result is false for a message that
+	// the group holds or has not received yet, and if the backend cannot tell. It stays true for
+	// at least two minutes after a Settle has returned.
 	Settled(ctx context.Context, topic, group string, positions []string) ([]bool, error)
 }
 
@@ -809,8 +809,8 @@ type URLChecker interface {
 	CheckURL(u *url.URL) error
 }
 
-// MaxName is the largest length of the name of a topic or group in bytes, including suffixes that
-// the bus adds, such as ".dlq".
+// MaxName is the maximum length of a topic or group name in bytes, including suffixes that the bus
+// adds, such as ".dlq".
 const MaxName = 200
 
 // CheckName returns an error if name cannot be the name of a topic or a group. A name has at most

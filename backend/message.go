@@ -51,7 +51,7 @@ type Message struct {
 	// 512 bytes. It is not stored with the message.
 	OnceKey string
 
-	// Duplicate is set by Publish: true if the message is a duplicate, see Once, and false if it
+	// Duplicate is set by Publish: true if the message is a duplicate (see Once), and false if it
 	// is stored. The Position of a duplicate is that of the earlier message, or empty if the
 	// backend does not know it.
 	Duplicate bool

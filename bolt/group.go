@@ -93,7 +93,7 @@ func (g *group) postpone(e entry, due uint64) {
 	g.put(g.entries, pack(e.offset), pack(e.attempt, e.delivery, due, e.held))
 }
 
-// settle removes e for good.
+// settle removes e permanently.
 func (g *group) settle(e entry) {
 	g.remove(g.schedule, pack(e.due, e.offset))
 	g.remove(g.entries, pack(e.offset))

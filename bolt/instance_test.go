@@ -43,7 +43,7 @@ func TestInstanceOpensItsFileAgain(t *testing.T) {
 			require.Equal(t, incarnation+1, d.Attempt)
 		}
 		require.Equal(t, 1, records(b))
-		if incarnation == 3 { // it holds nothing any more, and does not come back
+		if incarnation == 3 { // it holds nothing anymore, and does not come back
 			require.NoError(t, src.Ack(t.Context(), backend.Lend(ds)))
 			_, err := b.Maintain(t.Context(), "orders", "g")
 			require.NoError(t, err)

@@ -44,15 +44,15 @@ func (s *source) register() error {
 // op names a call in its errors.
 func (s *source) op(verb string) string { return verb + " " + s.config.Topic + "/" + s.config.Group }
 
-// Receive implements [backend.Source]. A member that waits looks again at every wake of
-// its topic, and when the next entry is due.
+// Receive implements [backend.Source]. A waiting member checks for messages again whenever its
+// topic is woken, and when the next entry is due.
 func (s *source) Receive(ctx context.Context, limit int, maxBytes int64) ([]backend.Delivery, error) {
 	if s.config.Ephemeral {
 		s.backend.store.setReceiving(s, true)
 		defer s.backend.store.setReceiving(s, false)
 	}
 	for {
-		changed := s.backend.store.whenChanged(s.config.Topic) // before the look, so no wake is missed
+		changed := s.backend.store.whenChanged(s.config.Topic) // before take, so that no wake is missed
 		ds, next, err := s.take(ctx, limit, maxBytes)
 		again := s.failed && err == nil // the bus detects recovery by a call that returns
 		if s.failed = err != nil; err != nil || len(ds) > 0 || limit <= 0 || again {

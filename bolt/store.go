@@ -82,8 +82,8 @@ func (s *store) whenChanged(topic string) <-chan struct{} {
 	return s.changed[topic]
 }
 
-// wake lets every member that waits for topic look again. Every call that may make a
-// message due earlier ends with wake.
+// wake makes every member that is waiting on topic check for messages again. Every call that may
+// make a message due earlier ends with a wake call.
 func (s *store) wake(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -268,9 +268,9 @@ func table(t reflect.Type, path string) string {
 			b.WriteString(table(f.typ, join(path, f.key)))
 			continue
 		}
-		noun, fallback := "names, see below", "–"
+		noun, fallback := "names (see below)", "–"
 		if f.typ == reflect.TypeFor[defaults]() {
-			noun = "keys, see below"
+			noun = "keys (see below)"
 		}
 		if f.typ.Kind() == reflect.Slice {
 			item, _ := leafOf(reflect.New(f.typ.Elem()).Elem())

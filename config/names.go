@@ -31,7 +31,7 @@ func (*name) style() style { return textStyle }
 
 var errBadName = fmt.Errorf("a name has letters, digits, '_' and '-', joined by '.', and at most %d bytes", backend.MaxName)
 
-// A topicName is the name of a topic, or a pattern, see eventbus.Bus.Subscribe.
+// A topicName is the name of a topic, or a pattern; see eventbus.Bus.Subscribe.
 type topicName string
 
 func (n *topicName) parse(s string, _ *field) error {

@@ -38,7 +38,7 @@
 // same if you set these fields of Suite and Faults:
 //
 //   - Peer returns a second Backend on the same open store. It stands for a Backend in
-//     another process. Both point to one value of your code, which has the open store, a
+//     another process. Both point to one value of your code, which owns the open store, a
 //     signal that wakes waiting members, and the list of members. Keep leases, attempts and
 //     positions in the store, because one Backend cannot see the fields of the other. When
 //     one Backend closes, the store stays open for the other.

@@ -17,7 +17,7 @@ const (
 	Pause       Verb = "pause"        // pause a group
 	Resume      Verb = "resume"       // end the pause of a group
 	Bury        Verb = "bury"         // make an event of a group a dead letter, so that the group will not get it again
-	Discard     Verb = "discard"      // remove dead letters for good
+	Discard     Verb = "discard"      // remove dead letters permanently
 	Reset       Verb = "reset"        // let a group start again at another position
 	DeleteGroup Verb = "delete-group" // delete a group
 	DeleteTopic Verb = "delete-topic" // delete a topic that no group reads, with its events

@@ -196,7 +196,7 @@ func TestDiscardOne(t *testing.T) {
 		require.Equal(t, "1 dead letter discarded", p.byID("result"))
 		require.Equal(t, []string{"e-0", "e-1", "e-3"}, ids(t, m, "orders.dlq"))
 		again := h.submit(ask, "confirm")
-		require.Equal(t, "no dead letters match any more", again.byID("result"))
+		require.Equal(t, "no dead letters match anymore", again.byID("result"))
 	})
 }
 
@@ -293,7 +293,7 @@ func TestChangeLeavesLettersThatAreNotShown(t *testing.T) {
 					h := change(t, m, console.Options{Redact: redact})
 					ask := h.open("confirm?topic=orders.dlq&verb=" + verb)
 					require.Equal(t, "0", ask.byID("found"))
-					require.Equal(t, "no dead letters match any more", h.submit(ask, "confirm").byID("result"))
+					require.Equal(t, "no dead letters match anymore", h.submit(ask, "confirm").byID("result"))
 					require.Len(t, ids(t, m, "orders.dlq"), 4)
 				})
 			})
@@ -352,7 +352,7 @@ func TestChangeRedactsLikeThePages(t *testing.T) {
 		}})
 		ask := h.open("confirm?verb=discard&topic=" + topic + "&header=secret&value=hunter2")
 		require.Equal(t, "0", ask.byID("found"), "a search cannot guess a hidden value")
-		require.Equal(t, "no dead letters match any more", h.submit(ask, "confirm").byID("result"))
+		require.Equal(t, "no dead letters match anymore", h.submit(ask, "confirm").byID("result"))
 
 		form := h.submit(h.letter(topic, 0), "edit")
 		_, fields := form.form("edit")

@@ -128,7 +128,7 @@ func TestFormOfALetterThatIsAnotherNow(t *testing.T) {
 					p, id = h.submit(p, "discard"), "confirm"
 				}
 				now = "two"
-				require.Equal(t, "no dead letters match any more", h.submit(p, id).byID("result"))
+				require.Equal(t, "no dead letters match anymore", h.submit(p, id).byID("result"))
 				require.Len(t, ids(t, m, "orders.dlq"), 1)
 			})
 		})

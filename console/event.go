@@ -25,7 +25,7 @@ type eventPage struct {
 	URL         string
 	From        backend.Start // a start shortly before a dead letter
 	At          string        // its position
-	Fingerprint string        // of a dead letter, see seen
+	Fingerprint string        // of a dead letter; see seen
 	Trace       trace         // zero: the event has none
 	Buries      []groupLink   // groups for which the visitor may bury the event
 }

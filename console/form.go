@@ -21,7 +21,7 @@ type changeForm struct {
 	Action
 	search      search
 	from        backend.Start // where the dead letters begin
-	fingerprint string        // of the letter at Place, see seen; empty: not known
+	fingerprint string        // of the dead letter at Place (see seen); empty: not known
 	before      time.Time     // dead letters whose last attempt is before; zero: all
 	rate        float64       // dead letters per second; 0: no bound
 	found       string        // how many dead letters the page before has counted

@@ -209,7 +209,7 @@ type failingEvents struct {
 	Rows     []failingEvent
 	More     int  // events that are not shown
 	Buries   bool // the visitor may bury an event
-	Redacted bool // the rows have neither ID nor key nor error, see Options.Redact
+	Redacted bool // the rows have neither ID nor key nor error; see Options.Redact
 }
 
 // A failingEvent waits for another attempt in a member.

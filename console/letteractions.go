@@ -29,7 +29,7 @@ func (x *executor) changeLetters(ctx context.Context, j *job, form *changeForm) 
 	}
 	s := j.State()
 	if s.Done == 0 && s.Left == "" {
-		return "no dead letters match any more", nil
+		return "no dead letters match anymore", nil
 	}
 	return plural(s.Done, "dead letter") + " " + what, nil
 }
@@ -89,7 +89,7 @@ func leftText(r *deadletter.Report) string {
 
 const discardBatch = 100 // dead letters per call
 
-// discard removes dead letters of t, which is in b, for good.
+// discard permanently removes dead letters of t, which is in b.
 func (x *executor) discard(ctx context.Context, j *job, form *changeForm, t *deadletter.Topic, b backend.Backend) error {
 	most := discardBatch
 	if form.rate > 0 {

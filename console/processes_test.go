@@ -17,7 +17,7 @@ import (
 	"github.com/seed41896749/eventbus/presence"
 )
 
-// A removalBackend is the backend of a process that may die. Then nothing is removed any more.
+// A removalBackend is the backend of a process that may die. Then nothing is removed anymore.
 type removalBackend struct {
 	stays
 	dead atomic.Bool

@@ -102,7 +102,7 @@ func (b *Backend) Stats(_ context.Context, topic, name string) (s backend.Stats,
 }
 
 // Maintain implements [backend.Maintainer]. It frees the memory of IDs that Message.Once
-// need not remember any more, and of messages that are older than Keep. Without Keep, Ack
+// need not remember anymore, and of messages that are older than Keep. Without Keep, Ack
 // frees messages. In all topics it deletes ephemeral groups whose members are not heard of.
 func (b *Backend) Maintain(_ context.Context, topic, name string) (next time.Duration, err error) {
 	now := time.Now()

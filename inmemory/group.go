@@ -209,7 +209,7 @@ func (g *group) unschedule(e *entry) {
 	}
 }
 
-// settle removes e from the group for good.
+// settle permanently removes e from the group.
 func (g *group) settle(e *entry) {
 	g.unschedule(e)
 	e.settled, e.receipt = true, nil

@@ -343,7 +343,7 @@ func TestResetVoidsReceipts(t *testing.T) {
 }
 
 // Messages published while their topic is deleted are stored in an existing topic, or
-// deleted with it. They never take up room for good.
+// deleted with it. They never take up room permanently.
 func TestPublishWhileDeleting(t *testing.T) {
 	const publishers, calls, batch = 8, 200, 100 // a batch holds the lock long enough for other calls to wait
 	const bound = publishers * calls * batch

@@ -16,7 +16,7 @@ type source struct {
 	group     *group
 	lease     time.Duration
 	fence     bool          // the member was attached with Config.ConfirmAcks, so Ack is fenced
-	lastSeen  time.Time     // when the member was last heard of, see backend.Config.Ephemeral
+	lastSeen  time.Time     // when the member was last heard of; see backend.Config.Ephemeral
 	receiving bool          // in Receive
 	instance  instance      // the process that the member is part of; zero if it has no name
 	err       error         // the error of all calls after end; nil before end; see failure

@@ -24,7 +24,7 @@ import (
 //	           slots + √slots, otherwise, if at least half of them held messages at one time
 //
 // Every hundredth round is followed by a probe: the limiter keeps a quarter of the slots and
-// measures base again, so that base follows a service that has become slower for good. With so few
+// measures base again, so that base follows a service that has become permanently slower. With so few
 // slots no queue forms in front of the service, so the runs of a probe do not wait there.
 type Adaptive struct {
 	slots    *pool

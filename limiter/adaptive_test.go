@@ -81,7 +81,7 @@ func reaches(t *testing.T, l *limiter.Adaptive, s *service, places int) {
 	require.Fail(t, "never reached", "want %d places, got %+v", places, l.State())
 }
 
-// A service that has become slower for good is the new base after a probe, and the places
+// A service that has become permanently slower is the new base after a probe, and the places
 // come back.
 func TestAdaptiveForgetsTheBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -173,7 +173,7 @@ func (b *Breaker) Release(r Released) {
 		}
 	case HalfOpen:
 		// The breaker cannot tell whether a released slot was a trial. It assumes that
-		// settled slots are from before the pause, and unused ones are not, see Fill.
+		// settled slots are from before the pause, and unused ones are not; see Fill.
 		b.old = min(max(b.old-r.Settled, 0), b.held)
 		b.good += r.Runs - r.Failed
 		switch {

@@ -24,7 +24,7 @@ type BlobStore interface {
 	Put(ctx context.Context, name string, data []byte) error
 
 	// Get opens the data that Put stored under name. The error may match fs.ErrNotExist only if the
-	// data is gone for good, because the event is then dead-lettered.
+	// data is permanently gone, because the event is then dead-lettered.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 }
 

@@ -84,7 +84,7 @@ func ExampleEnvelope_Open() {
 	// Output: true 6000
 }
 
-// A daily job deletes the payloads that no event and no dead letter needs any more.
+// A daily job deletes the payloads that no event and no dead letter needs anymore.
 func ExampleFileStore_DeleteOlder() {
 	folder, err := os.MkdirTemp("", "payloads")
 	if err != nil {

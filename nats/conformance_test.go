@@ -31,7 +31,7 @@ const (
 // because three servers agree on each write.
 const hitch = 300 * time.Millisecond
 
-// behind is how long the lists of a cluster may lag, see backend.Admin.
+// behind is how long the lists of a cluster may lag; see backend.Admin.
 const behind = time.Second
 
 // weakerAnywhere lists the tests whose promises JetStream keeps in a weaker form everywhere.

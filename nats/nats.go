@@ -176,7 +176,7 @@ func (b *Backend) Close() error {
 	b.sender.close()
 	if b.closeConn != nil {
 		b.conn.Close()
-		b.sender.connectionLost() // no answer comes any more
+		b.sender.connectionLost() // no more answers will arrive
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func TestSecondAnswers(t *testing.T) {
 }
 
 // A call ends when its last message that was sent is answered, even if others were not sent. The
-// sender must not read those any more, because the next call uses their memory.
+// sender must not read those anymore, because the next call uses their memory.
 func TestUnsentWordsAreNotRead(t *testing.T) { // finds the fault only with -race
 	t.Parallel()
 	p := newFixture(t, nats.Options{})

@@ -103,7 +103,7 @@ type purgeRecord struct {
 // shared stream every process purges, because the earlier purge may have been of another topic.
 //
 // Messages younger than Keep stay even if the stream is crowded. Once it is full, Publish makes
-// room, see maintainer.makeRoom.
+// room; see maintainer.makeRoom.
 func (m *maintainer) purge(ctx context.Context, loc *location, group string, own *jetstream.ConsumerInfo) (time.Duration, error) {
 	var info jetstream.StreamInfo
 	if err := m.ask(ctx, "STREAM.INFO."+loc.stream, nil, &info); err != nil {

@@ -71,10 +71,10 @@ func (p *puller) applyLimits(limits jetstream.ConsumerConfig) {
 // request returns a pull for at most limit messages of at most left bytes together; a left of
 // zero or less is no bound. alone says that a single message may be larger than left.
 //
-// The batch is so small that its messages fit, unless one is larger than all that this member
-// has seen for long: a redelivered message that did not fit would be delivered after others. So
-// the first pull with a bound gets one message. The limit maxPullBytes is not sent to the
-// server.
+// The batch is kept small enough that its messages should fit, judging by the largest this member
+// has seen recently. A redelivered message that didn't fit would arrive out of order. That's why
+// the first pull with a byte limit asks for a single message. The limit maxPullBytes is not sent
+// to the server.
 func (p *puller) request(limit int, left int64, alone bool) pullRequest {
 	req := pullRequest{NoWait: true, Batch: min(limit, p.batch, max(1, maxPullBytes/cmp.Or(p.size, assumedSize)))}
 	switch {

@@ -88,7 +88,7 @@ func TestPullOverASlowLine(t *testing.T) {
 	member, err := slow.Attach(t.Context(), backend.Config{Topic: "orders", Group: "billing", Lease: time.Minute})
 	require.NoError(t, err)
 	member.(*source).puller.size = 200 << 10 // as if a message of this size had been received
-	time.Sleep(time.Second)                  // a consumer that is younger may count as recreated, see source.diagnose
+	time.Sleep(time.Second)                  // a consumer that is younger may count as recreated; see source.diagnose
 	line.Throttle(300 << 10)                 // bytes in a second, so the pull of five takes longer than a pull that has not ended in time
 	for got := 0; got < n; {
 		ds, err := member.Receive(t.Context(), n-got, 0)

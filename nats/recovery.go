@@ -18,11 +18,6 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A recovery finds deliveries that the server has sent to a member, and that were lost with a
-// connection. If the member is alone in its group, it recalls them, which means that it gives
-// them back without a delay, so the server redelivers them before all others. Otherwise a lost
-// delivery is redelivered after its lease, because it might be one of another member.
-
 const (
 	recoveryTimeout = answerTimeout // how long Receive waits for an answer about lost deliveries
 	maxRecall       = 1 << 16       // most sequences that a member recalls at a time
@@ -35,15 +30,15 @@ func (p *puller) markUnsure() {
 	}
 }
 
-// recover asks the server about the deliveries that may have been lost with a connection, or
-// that the server may have forgotten in a crash. If the member is alone in its group, it
-// recalls lost deliveries: it gives them back without a delay, and the server redelivers them
-// before all others. With other members a lost delivery is redelivered when its lease expires,
-// because it might be one that another member holds.
+// recover asks the server which deliveries were lost with a connection, or forgotten by the
+// server in a crash. If the member is alone in its group, it recalls the lost deliveries: it
+// gives them back without a delay, and the server redelivers them before all others. If there
+// are other members, a lost delivery is redelivered only when its lease expires, because it
+// might be one that another member holds.
 //
-// While the server does not answer a member that is alone, the error is ErrUnavailable, because
-// later messages must not be received before the lost ones. After recoveryTimeout the member
-// sends a notice and receives them anyway. The caller holds source.reading.
+// As long as a member that is alone gets no answer, the error is ErrUnavailable, because later
+// messages must not be received before the lost ones. After recoveryTimeout the member sends a
+// notice and receives them anyway. The caller holds source.reading.
 func (s *source) recover(ctx context.Context) error {
 	p := &s.puller
 	for {
@@ -78,8 +73,8 @@ func (s *source) recover(ctx context.Context) error {
 	}
 }
 
-// recallLost recalls the lost deliveries of a member that was alone before the state c was asked
-// for: new messages, and delayed ones. It recalls a delayed message that is due even if the
+// recallLost recalls the lost deliveries, of new and of delayed messages, for a member that was
+// alone before it requested the state c. It recalls a delayed message that is due even if the
 // server has not sent it yet.
 func (s *source) recallLost(ctx context.Context, before snapshot, c *jetstream.ConsumerInfo) error {
 	lost, alone := s.tracker.compare(before, c, 0)
@@ -114,10 +109,10 @@ func (s *source) recallLost(ctx context.Context, before snapshot, c *jetstream.C
 // pauseBody takes a message out of the server's queue of due messages for a second.
 var pauseBody = []byte(`-NAK {"delay":1000000000}`)
 
-// recall makes the server redeliver messages immediately, in the order of their sequences; it
-// ignores sequences that are not pending. The first queued of them may be in the server's queue
-// of due messages, in another order, and are taken out of it first. newest is the number of the
-// newest delivery.
+// recall makes the server redeliver messages immediately, in the order of sequences; sequences
+// that are not pending are ignored. The first queued of them may already be in the server's
+// queue of due messages, in a different order, so recall first takes them out of it. newest is
+// the number of the newest delivery.
 func (s *source) recall(ctx context.Context, sequences []uint64, queued int, newest uint64) (err error) {
 	if len(sequences) == 0 {
 		return nil
@@ -194,9 +189,9 @@ func (s *source) resolveDelays(ctx context.Context) error {
 // that the server has sent to the member and that never arrived.
 //
 // The server numbers all deliveries of a consumer, and a member that is alone gets every
-// number. After a lost connection, the numbers between its newest delivery and the server's are
-// therefore lost deliveries. Another member gives itself away: by numbers that do not arrive
-// here, by waiting pulls, and by pending messages that are not held here.
+// number. After a connection is lost, the numbers between its newest delivery and the server's
+// are therefore lost deliveries. Numbers that do not arrive here, waiting pulls, and pending
+// messages that are not held here are signs of another member.
 type tracker struct {
 	held atomic.Int64 // deliveries that have arrived and are neither certainly settled nor delayed
 
@@ -246,7 +241,6 @@ func (t *tracker) init(c *jetstream.ConsumerInfo) {
 	}
 }
 
-// snapshot returns the current state.
 func (t *tracker) snapshot() snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -299,7 +293,7 @@ func (t *tracker) catchUp(c *jetstream.ConsumerInfo) {
 }
 
 // compare returns how many deliveries c has more than before, and records signs of another
-// member. pulls is the most pulls of this member that may be waiting.
+// member. At most pulls pulls of this member may be waiting.
 func (t *tracker) compare(before snapshot, c *jetstream.ConsumerInfo, pulls int) (newer uint64, alone bool) {
 	if c.Delivered.Consumer > before.number {
 		newer = c.Delivered.Consumer - before.number
@@ -426,13 +420,13 @@ func (t *tracker) endDelay(tok *token, due int64, o outcome) {
 	}
 }
 
-// A generation is the deliveries between two questions to the server about what it remembers.
+// A generation is the set of deliveries between two queries about what the server remembers.
 //
 // A server that crashed may have forgotten its last deliveries. It does not answer
-// acknowledgements of them, and redelivers their messages as if they were new. After an
-// error that may come from a crash, the member therefore asks for the sequence of the server's last
-// delivery. The answer is about the deliveries of the generation that the question ends, and of
-// all before; it says nothing about later ones.
+// acknowledgements of them, and redelivers their messages as if they were new. After an error
+// that may come from a crash, the member therefore queries the sequence of the server's last
+// delivery. The answer applies to the generation that ends with the query and to all earlier
+// ones; it says nothing about later deliveries.
 type generation struct {
 	remembered atomic.Uint64              // the server remembers deliveries up to this sequence
 	next       atomic.Pointer[generation] // nil in the current generation
@@ -454,7 +448,7 @@ func (g *generation) forgot(sequence uint64) bool {
 	return false
 }
 
-// nextGeneration starts a generation, and returns the one before.
+// nextGeneration starts a generation and returns the previous one.
 func (s *source) nextGeneration() *generation {
 	fresh := newGeneration()
 	past := s.generation.Swap(fresh)

@@ -261,7 +261,7 @@ type replyInbox struct {
 	timer  *time.Timer
 	ended  <-chan struct{} // closed when the owner is closed; nil if nobody closes it
 
-	inbox *inbox       // nil before the first call, and after hangUp
+	inbox *inbox       // nil before the first call, and after closeInbox
 	sent  *sendRequest // the messages of the current call
 }
 

@@ -42,7 +42,7 @@ type About struct {
 	ID, Position string
 	Type         string // the type of the event; empty if it has none, or if it is unknown as in LeaseLost, Stuck and Failed
 	Attempt      int
-	Tag          any // the tag of the run, see eventbus.Tag; nil if there was no run, or no tag
+	Tag          any // the tag of the run (see eventbus.Tag); nil if there was no run, or no tag
 }
 
 // Published describes how a call to Publish ended.
@@ -51,7 +51,7 @@ type Published struct {
 	Events     int
 	Bytes      int // total size of Events, including headers
 	Stored     int // how many of Events are stored, including duplicates
-	Duplicates int // how many of Stored the backend already had, see Options.Dedup
+	Duplicates int // how many of Stored the backend already had; see Options.Dedup
 	Took       time.Duration
 	Err        error // nil if all events are stored
 }
@@ -97,7 +97,7 @@ const (
 	DeadLetter  Outcome = "dead-letter" // the message goes to the dead-letter topic
 	Discard     Outcome = "discard"     // the message is acknowledged without success
 	Return      Outcome = "return"      // the message is given back without a delay, because the subscription ends
-	Hold        Outcome = "hold"        // the message stays held until the program settles it, see SubscribeManual
+	Hold        Outcome = "hold"        // the message stays held until the program settles it; see SubscribeManual
 	Forget      Outcome = "forget"      // the bus does not settle the message, because its lease is lost or will expire (LeaveTimeouts)
 )
 
@@ -106,7 +106,7 @@ type Settled struct {
 	Topic, Group string
 	Events       int
 	Took         time.Duration // the duration of the call to the backend
-	Tags         []any         // the tags of the runs of these events, see eventbus.Tag; runs without a tag have none here
+	Tags         []any         // the tags of the runs of these events (see eventbus.Tag); runs without a tag have none here
 }
 
 // Retried describes a message that will be redelivered because a run failed or its handler returned

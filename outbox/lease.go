@@ -13,7 +13,7 @@ import (
 
 // A lease is the right to be the active relay. It is a row of the database with the time at which
 // it expires, by the database's clock. It only keeps two relays from publishing the same rows; the
-// order of keys does not depend on it, see relay.
+// order of keys does not depend on it; see relay.
 type lease struct {
 	o     *Outbox
 	owner string // unique among all calls of Relay

@@ -136,7 +136,7 @@ func TestRefusedEvents(t *testing.T) {
 		r.await("orders", "1", "2", "3", "large")
 		n, err = r.Retry(t.Context(), listed[0].Number)
 		require.NoError(t, err)
-		require.Zero(t, n, "it is not refused any more")
+		require.Zero(t, n, "it is not refused anymore")
 		n, err = r.Discard(t.Context(), listed[0].Number, listed[1].Number, listed[2].Number)
 		require.NoError(t, err)
 		require.Equal(t, 2, n)

@@ -33,7 +33,8 @@ func Schema(dialect Dialect, table string) (string, error) {
 	).Replace(schemas[d.name]), nil
 }
 
-// The byte columns hold any text, even with control characters, and compare exactly.
+// Event IDs and keys are in binary columns, because these accept any text, even control
+// characters, and compare it exactly.
 var schemas = map[Dialect]string{
 	Postgres: `CREATE TABLE IF NOT EXISTS {waiting} (
   id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

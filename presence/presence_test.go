@@ -31,7 +31,7 @@ type lasting struct{ backend.Backend }
 func (lasting) Close() error              { return nil }
 func (l lasting) Unwrap() backend.Backend { return l.Backend }
 
-// A mortal is a lasting backend of a process that may die. Then nothing is removed any more.
+// A mortal is a lasting backend of a process that may die. Then nothing is removed anymore.
 type mortal struct {
 	lasting
 	dead atomic.Bool
@@ -94,8 +94,8 @@ func (m *member) fall(t *testing.T) {
 	require.NoError(t, m.Shutdown(context.WithoutCancel(t.Context())))
 }
 
-// pass lets time pass, until everything that is due at its end is done: a heartbeat of that moment is written and
-// the one before it removed.
+// pass lets time pass, until everything that is due at its end is done: a heartbeat of that moment is written, and
+// the previous heartbeat is removed.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()

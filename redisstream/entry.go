@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/internal/slab"
 )
 
-// A stream entry has one field, "event". Its value is the message in a form that you can read in
-// redis-cli: a line for each attribute, an empty line, and the payload.
+// A stream entry has a single field, "event". Its value is the message in a format that is readable
+// in redis-cli: one line per attribute, an empty line, and the payload.
 //
 //	:id: 019c2f6e-8a54-7d1e-9a39-6f3f1a7f3f10
 //	:key: customer-7

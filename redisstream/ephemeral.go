@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	livenessLeases  = 10               // leases for which a member counts as heard of, see backend.Config
+	livenessLeases  = 10               // leases for which a member counts as heard of; see backend.Config
 	heartbeatLeases = 3                // leases after which Maintain must be called again for an ephemeral group
 	minCheckDelay   = 10 * time.Second // least time until a new member is checked; attaching takes less
 	checkClaim      = 30 * time.Second // how long a process has the members that it checks to itself

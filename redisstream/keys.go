@@ -79,8 +79,8 @@ func isMark(stream, key string) bool {
 // other members may take over its messages only after that time (lua/include/lease.lua). It
 // begins with the instance and the incarnation, if there are any (lua/include/instance.lua).
 //
-// The consumer "parked" is no member: it owns the delayed messages, which Maintain does not trim
-// because they are pending.
+// The consumer "parked" is not a member. It owns the delayed messages, so they are pending and
+// Maintain does not trim them.
 func memberName(c backend.Config) string {
 	host, _ := os.Hostname()
 	name := fmt.Sprintf("%s-%d-%s-%d", strings.ReplaceAll(host, "~", "_"), os.Getpid(), strings.ToLower(rand.Text()[:8]), millis(c.Lease))

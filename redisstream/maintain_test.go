@@ -157,7 +157,7 @@ func TestYoungStreamIsTrimmedInTheEnd(t *testing.T) {
 	require.Positive(t, left)
 	require.LessOrEqual(t, left, time.Minute)
 	require.Equal(t, int64(1), client.Del(t.Context(), stream+":young").Val()) // the server would delete it later
-	require.Zero(t, settled(b, 1), "it is not any more")
+	require.Zero(t, settled(b, 1), "it is not anymore")
 	require.Zero(t, settled(b, 1), "nor young again")
 
 	require.NoError(t, client.FlushAll(t.Context()).Err())

@@ -61,9 +61,9 @@ func newSession(b *broker, wait time.Duration) *session {
 	return s
 }
 
-// mayHaveSent reports whether the server may have received a command of the call. That includes
-// calls that no sessionHook has seen: a Cluster node that the client knew before New may have no
-// hook, and a hook of the program may have replaced the context.
+// mayHaveSent reports whether the server may have received a command of the call. It is true even
+// if no sessionHook has seen the call, because a Cluster node that the client knew before New may
+// lack the hook, and one of the program's own hooks may have replaced the context.
 func (s *session) mayHaveSent() bool { return s.sendState.Load() != routed }
 
 const smallBuffer = 4 << 10 // bytes of the write buffer of a reader, whose commands are short
@@ -171,8 +171,9 @@ func (s *session) id(node *redis.Client) int64 {
 	return 0
 }
 
-// do runs call, with a context that makes sessionHooks use this session. If ctx ends first, do
-// closes the connections after the session's grace.
+// do runs call with a context that carries this session, so that every sessionHook sends the
+// call's commands through it. If ctx ends first, do closes the connections after the session's
+// grace period.
 func (s *session) do(ctx context.Context, call func(context.Context) error) error {
 	number, err := s.begin(ctx)
 	if err != nil {
@@ -361,7 +362,7 @@ func (r *readerPool) addMember() {
 	r.members++
 }
 
-// removeMember takes that room back, and ends a session that no member needs any more.
+// removeMember takes that room back, and ends a session that no member needs anymore.
 func (r *readerPool) removeMember() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -118,7 +118,7 @@ var errBodyLost = errors.Join(backend.ErrLeaseLost, errBodyGone)
 
 // settled reads the result of a call for its next delivery. The reply to XACK does not matter.
 // For the codes of scripts see ack.lua, delay.lua and extend.lua. Code 3 means that the message
-// has no holder. That is no error if an earlier Ack got no reply and r.leaseEnd has not passed,
+// has no holder. That is not an error if an earlier Ack got no reply and r.leaseEnd has not passed,
 // because then that Ack may have removed the holder. After r.leaseEnd, another member may have
 // settled the message.
 func (c *call) settled(r *receipt) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/redisstream"
 )
 
-// Nothing to settle is no error, and waits for no connection.
+// Settling nothing is not an error, and does not wait for a connection.
 func TestNothingToSettle(t *testing.T) {
 	t.Parallel()
 	b := open(t, dial(t, redistest.Start(t).Addr()), redisstream.Options{})
@@ -83,7 +83,7 @@ func TestConfirmedAckIsOfThisDelivery(t *testing.T) {
 	require.NoError(t, s.Ack(t.Context(), backend.Lend(again)))
 }
 
-// A message without a body is removed when it is delivered. To acknowledge it is no error.
+// A message without a body is removed when it is delivered. Acknowledging it is not an error.
 func TestConfirmedAckOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

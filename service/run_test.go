@@ -199,7 +199,7 @@ func TestRunEndsWithAGroup(t *testing.T) {
 	})
 }
 
-// Run ends if a group cannot start. The end of ctx during the start is no error.
+// Run ends if a group cannot start. The end of ctx during the start is not an error.
 func TestRunThatCannotStart(t *testing.T) {
 	on(t, func(t *testing.T, bus *eventbustest.Bus, s *Service) {
 		s.bus = &brokenBus{bus, "t"}

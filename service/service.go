@@ -57,7 +57,7 @@ var _ Bus = (*eventbus.Bus)(nil)
 
 // Options are the settings of a [Service]. A zero field means its default.
 type Options struct {
-	// Defaults are inherited by every group, see the package comment. New refuses fields that
+	// Defaults are inherited by every group; see the package comment. New refuses fields that
 	// belong to a single group: Group, Topics, Ack, Order, Start, MaxRedelivered, OnFailure,
 	// LeaveTimeouts, DeadLetterExpired and DeadLetterOnReceive. The zero value of most of these has
 	// a meaning, which a group could then no longer choose.
@@ -155,7 +155,7 @@ func (s *Service) reserve(m *member) error {
 }
 
 // declared lets Start start m, or starts it if Start was already called. Until then no other call
-// can start m, so forget can remove it for good.
+// can start m, so forget can remove it permanently.
 func (s *Service) declared(ctx context.Context, m *member) error {
 	s.mu.Lock()
 	closed, started := s.closed, s.started

@@ -217,7 +217,7 @@ func TestStopAndReplace(t *testing.T) {
 		require.EqualValues(t, 3, o.Groups["g"].Failures)
 		require.EqualValues(t, 6, o.Groups["g"].Received)
 		require.EqualValues(t, 3, o.Groups["other"].Received)
-		require.Zero(t, o.ExitCode(), "a failure that is retried is no error of the service")
+		require.Zero(t, o.ExitCode(), "a failure that is retried is not an error of the service")
 
 		require.NoError(t, s.StopAll(t.Context()))
 		require.Empty(t, s.Names())

@@ -91,7 +91,7 @@ func (m *Memory) Get(_ context.Context, key string) ([]byte, bool, error) {
 	return bytes.Clone(k.value), true, nil
 }
 
-// forget removes the value of el; nil: none. The caller holds mu.
+// forget removes the value of el, unless el is nil. The caller holds mu.
 func (m *Memory) forget(el *list.Element) {
 	if el == nil {
 		return

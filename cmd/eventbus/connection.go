@@ -100,8 +100,7 @@ func ignoreUnsupported(err error) error {
 }
 
 // bound calls f, which queries the backend, with a context that ends after c.timeout. If the
-// time runs out, the error is a
-// *timeoutError.
+// time runs out, the error is a *timeoutError.
 func (c *connection) bound(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTimedOut)
 	defer cancel()

@@ -261,7 +261,7 @@ func (q *dlq) count(cmd *cobra.Command, done string, n int) error {
 
 func newDLQDiscard(q *dlq) *cobra.Command {
 	var all bool
-	cmd := &cobra.Command{Use: "discard TOPIC", Short: "Remove dead letters for good", Example: "  eventbus dlq discard orders.dlq --reason unreadable"}
+	cmd := &cobra.Command{Use: "discard TOPIC", Short: "Remove dead letters permanently", Example: "  eventbus dlq discard orders.dlq --reason unreadable"}
 	cmd.Flags().BoolVar(&all, "all", false, "discard every dead letter")
 	return q.command(cmd, func(ctx context.Context, cmd *cobra.Command, t *deadletter.Topic) error {
 		if !all && !q.narrow() {

@@ -238,7 +238,7 @@ func (d *repartition) run(ctx context.Context, cmd *cobra.Command, bus *eventbus
 // loses describes what the operator would lose.
 func loses(topic string, number int, l partition.Loss) string {
 	if o := l.Other; o != nil {
-		return fmt.Sprintf("give up the change to %s that %q began at %s, and that must not run any more", plural.Of(int64(o.Next), "partition"), o.By, o.Began.Format(time.RFC3339))
+		return fmt.Sprintf("give up the change to %s that %q began at %s, and that must not run anymore", plural.Of(int64(o.Next), "partition"), o.By, o.Began.Format(time.RFC3339))
 	}
 	var parts []string
 	if l.Deleted != 0 {

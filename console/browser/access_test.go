@@ -55,7 +55,7 @@ func (s *stand) views(w *tab) []view {
 	}
 }
 
-// newStill is like newStand. No group moves any more, so that all pages stay the same.
+// newStill is like newStand. No group moves anymore, so that all pages stay the same.
 func newStill(t *testing.T) *stand {
 	t.Helper()
 	s := newStand(t, kinds[0], time.Hour)

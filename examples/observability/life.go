@@ -65,7 +65,7 @@ func printLife(ctx context.Context, url string, out io.Writer) error {
 	return errors.Join(i.printMetrics(out), remove(ctx, bus, topic), bus.Shutdown(ctx))
 }
 
-// remove deletes the topic and its dead letters, which nobody reads any more.
+// remove deletes the topic and its dead letters, which nobody reads anymore.
 func remove(ctx context.Context, bus *eventbus.Bus, topic string) error {
 	for _, s := range bus.Subscriptions() {
 		if err := s.Drain(ctx); err != nil {

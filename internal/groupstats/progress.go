@@ -21,7 +21,7 @@ type progress struct {
 }
 
 // record adds the stats of a round. It returns for how long the group has made no progress, and
-// whether events are missing in this round and in the one before.
+// whether events are missing in this round and in the previous one.
 //
 // A group makes progress when its oldest event changes. Many events may have been stored at the same moment, so it also
 // counts as progress when there are fewer unsettled events than ever since. While one event is stuck and others come and

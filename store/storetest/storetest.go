@@ -221,7 +221,7 @@ func (t *trial) expires() error {
 func (t *trial) tooShort() error {
 	for _, ttl := range []time.Duration{-time.Second, 0, store.MinTTL - 1} {
 		if err := t.s.Set(t.ctx, t.prefix+"too short", nil, ttl); err == nil {
-			return fmt.Errorf("a ttl of %v is no error of Set", ttl)
+			return fmt.Errorf("Set accepts a ttl of %v", ttl)
 		}
 	}
 	return t.wantNone("too short")

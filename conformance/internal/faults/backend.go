@@ -560,7 +560,7 @@ var operatorFaults = []Fault{
 		}
 	}},
 	{Name: "every-group", Breaks: "what an operator does to a group is done to all groups of the topic", On: []Op{DeleteGroup, ResetGroup, Pause, Settle}, Do: everyGroup},
-	{Name: "reset-ignored", Breaks: "a group that is reset continues where it was, and is not paused any more", On: []Op{ResetGroup}, Do: func(c *Call) {
+	{Name: "reset-ignored", Breaks: "a group that is reset continues where it was, and is not paused anymore", On: []Op{ResetGroup}, Do: func(c *Call) {
 		c.Err = c.Store.Store.Resume(c.Ctx, c.Topic, c.Group)
 	}},
 	{Name: "pause-ignored", Breaks: "a pause is a wish", On: []Op{Pause}, Do: func(c *Call) { _, c.Err = c.Store.Store.Paused(c.Ctx, c.Topic, c.Group) }},

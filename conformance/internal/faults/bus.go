@@ -58,7 +58,7 @@ var optionFaults = []Fault{
 	}}},
 	{Name: "bus-retries-for-ever", Breaks: "what ends the process is tried for ever", bus: &busFault{subscribe: func(o *eventbus.SubscribeOptions) { o.Retry.MaxAttempts = -1 }}},
 	{Name: "bus-ignores-order", Breaks: "events are handled in any order", bus: &busFault{subscribe: func(o *eventbus.SubscribeOptions) { o.Order = eventbus.Unordered }}},
-	{Name: "bus-orders-all", Breaks: "every event waits for the one before", bus: &busFault{subscribe: func(o *eventbus.SubscribeOptions) { o.Order, o.Concurrency = eventbus.OrderTotal, 1 }}},
+	{Name: "bus-orders-all", Breaks: "every event waits for the previous event", bus: &busFault{subscribe: func(o *eventbus.SubscribeOptions) { o.Order, o.Concurrency = eventbus.OrderTotal, 1 }}},
 	{Name: "bus-acks-on-success", Breaks: "an event is settled when it is handled", bus: &busFault{subscribe: func(o *eventbus.SubscribeOptions) { o.Ack = eventbus.AckOnSuccess }}},
 	{Name: "bus-inverts-starts", Breaks: "a new group gets new events, unless it wants them", bus: &busFault{subscribe: func(o *eventbus.SubscribeOptions) {
 		if o.Start == eventbus.StartLatest {

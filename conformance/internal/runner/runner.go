@@ -159,7 +159,7 @@ func (r *runner) test(t *testing.T, l law.Law) {
 	}
 	if l.Engine && !r.Engine && r.Only == nil {
 		r.account.Note(t, l, report.Engine, "")
-		t.Skip("it tests the engine alone, see Suite.Engine")
+		t.Skip("it tests the engine alone; see Suite.Engine")
 	}
 	var e *law.Env // the law's goroutine sets e; other code reads e only when this goroutine has ended
 	w := r.newWatch(t, l)

@@ -73,7 +73,7 @@ func TestRefusedCalls(t *testing.T) {
 	require.Equal(t, "SubscribeOptions.Ack", f.Field)
 	require.ErrorAs(t, bus.Publish(t.Context(), "t", nil), &f)
 	require.Equal(t, "events[0]", f.Field)
-	require.NoError(t, bus.Publish(t.Context(), "t"), "nothing to publish is no error")
+	require.NoError(t, bus.Publish(t.Context(), "t"), "publishing nothing is not an error")
 }
 
 // Run ends with its context, without an error, after a drain.

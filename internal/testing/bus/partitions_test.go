@@ -143,7 +143,7 @@ func TestFrozenOwnerLooksAtItsClock(t *testing.T) {
 			return nil
 		})
 		require.NoError(t, err)
-		time.Sleep(6 * time.Second) // until the member that is silent is no member any more
+		time.Sleep(6 * time.Second) // until the member that is silent is not a member anymore
 		require.Len(t, two.Partitions(), 2)
 		require.EqualValues(t, 10, handled.Load(), "the events of a frozen owner are due when its token is")
 		p.Thaw()

@@ -121,7 +121,7 @@ func TestCancelScheduled(t *testing.T) {
 		require.Equal(t, []bool{true, false, false, true, true}, cancelled)
 		cancelled, err = bus.CancelScheduled(t.Context(), "orders", "3")
 		require.NoError(t, err)
-		require.Equal(t, []bool{false}, cancelled, "there is no such event any more")
+		require.Equal(t, []bool{false}, cancelled, "there is no such event anymore")
 		var left []string
 		for e, err := range bus.Scheduled(t.Context(), "orders") {
 			require.NoError(t, err)

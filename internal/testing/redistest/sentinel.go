@@ -151,7 +151,7 @@ func (s *Sentinel) Replace() {
 	until(s.t, "all sentinels name the new master", func() error { return s.settle(old) })
 }
 
-// settle makes the successor of old a master for good, once all sentinels name it. A sentinel
+// settle permanently makes the successor of old a master, once all sentinels name it. A sentinel
 // that heard of the failover late may have made it a replica of old again.
 func (s *Sentinel) settle(old *Server) error {
 	for _, c := range s.clients {

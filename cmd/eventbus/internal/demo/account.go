@@ -201,7 +201,7 @@ func (a *Account) finish(l *groupAccount) {
 
 // ErrStalled means that some published events are not finished, and that no event was
 // finished for the time given to Wait.
-var ErrStalled = errors.New("nothing is handled any more")
+var ErrStalled = errors.New("nothing is handled anymore")
 
 // Wait waits until, in every group, all events except the last n published are finished.
 // With n = 0 it waits until every event is finished. Wait has one caller at a time.

@@ -85,7 +85,7 @@ var limitLaws = []law.Law{
 		Test: buslaw.On(func(e *buslaw.Env) { drops(e, eventbus.DropOldest, false) }),
 	},
 	{
-		ID: "B.R08", Name: "redelivered", Promise: "at most MaxRedelivered handlers run redelivered events at once, fresh events are handled meanwhile, and no attempt is used up",
+		ID: "B.R08", Name: "redelivered", Promise: "at most MaxRedelivered handlers run redelivered events at once, fresh events are handled in the meantime, and no attempt is used up",
 		Needs: []law.Need{law.NeedDelayer}, Faults: []string{"bus-ignores-limits"},
 		Test: buslaw.On(leavesHandlers),
 	},

@@ -60,7 +60,7 @@ func rows(e *buslaw.Env, every time.Duration, names ...string) {
 		}
 		if i > 0 {
 			if gap := h.Delivery.Time.Sub(hs[i-1].Delivery.Time); gap != every {
-				e.Failf("event %s is %v after the one before, want %v", h.Delivery.ID, gap, every)
+				e.Failf("event %s is %v after the previous event, want %v", h.Delivery.ID, gap, every)
 			}
 		}
 		if late := h.Began.Sub(h.Delivery.Time); late < 0 || late > e.Soon()+e.Lease {

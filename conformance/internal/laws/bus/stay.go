@@ -74,7 +74,7 @@ func redeliveryFloor(e *buslaw.Env) {
 				least = most
 			}
 			if got := h.Began.Sub(last[id].Ended); got < least-law.Tick || got > most+e.Soon() {
-				e.Failf("%s: run %d began %v after the one before, want %v to %v or somewhat more", id, nth[id], got, least, most)
+				e.Failf("%s: run %d began %v after the previous run, want %v to %v or somewhat more", id, nth[id], got, least, most)
 			}
 		}
 		last[id] = h

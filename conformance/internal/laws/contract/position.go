@@ -30,7 +30,7 @@ func positionIncreases(e *law.Env) {
 	last := ""
 	for _, m := range ms {
 		if m.Position <= last {
-			e.Failf("message %s has position %q, and the one before %q", m.ID, m.Position, last)
+			e.Failf("message %s has position %q, and the previous message %q", m.ID, m.Position, last)
 		}
 		last = m.Position
 	}

@@ -493,7 +493,7 @@ func headerRoundTrip(e *law.Env) {
 		h.Set(name, "value of "+name)
 	}
 	var many backend.Headers
-	for i := range 128 { // the most that the bus sends, see backend.Message
+	for i := range 128 { // the most that the bus sends; see backend.Message
 		many.Set(fmt.Sprintf("name-%d", i), strings.Repeat("v", 48<<10/128-10))
 	}
 	roundTrip(e,

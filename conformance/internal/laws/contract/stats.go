@@ -262,8 +262,8 @@ func statsUnknown(e *law.Env) {
 	e.Is("Stats of an unknown group", claimed(e, err), backend.ErrGone)
 }
 
-// clock expects the time of storing of a message between two readings of the clock. Brokers
-// may cut both to milliseconds.
+// clock expects a message to be stored at a time between two readings of the clock. Brokers may
+// truncate these times to milliseconds.
 func clock(e *law.Env) {
 	src := e.Attach("g")
 	v := e.Verbs()
