@@ -13,7 +13,7 @@ import (
 
 // A BatchSubscriber subscribes handlers of batches to topics. A [Bus] is one.
 type BatchSubscriber interface {
-	// SubscribeBatch makes h a member of the group o.Group of topic, see [Bus.SubscribeBatch].
+	// SubscribeBatch makes h a member of the group o.Group of topic; see [Bus.SubscribeBatch].
 	SubscribeBatch(ctx context.Context, topic string, o SubscribeOptions, batch Batch, h BatchHandler) (*Subscription, error)
 }
 

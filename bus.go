@@ -246,7 +246,7 @@ type Options struct {
 
 	// Instance is a name for this process that survives restarts, such as the name of a pod in a
 	// StatefulSet. No two running processes may have the same Instance. It follows the rules for
-	// group names, see [backend.CheckName]. Default: none.
+	// group names; see [backend.CheckName]. Default: none.
 	//
 	// Set it to recover quickly from a crash: when the restarted process subscribes to a group,
 	// it immediately gets back, in order, the events that it held before the crash. Without an

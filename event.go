@@ -27,14 +27,15 @@ type Event struct {
 	// one key in one topic are stored in the order in which they are published. By default each
 	// member of a group handles the events of a key one after another; see Order. Different
 	// members do not wait for each other, unless the topic has partitions; see
-	// TopicOptions.Partitions. At most 512 bytes. Empty: no order.
+	// TopicOptions.Partitions. At most 512 bytes. Empty means no order.
 	Key string
 
 	Time time.Time // when the event happened; if zero, Publish stores the current time
 
 	// TTL is how long after Time the event may reach a handler. Once it has expired, no handler
 	// gets it: see SubscribeOptions.DeadLetterExpired. Dead letters do not expire, and neither do
-	// events that package deadletter has redriven. Zero: the event never expires.
+	// events that package deadletter has redriven. Zero means that the event never
+	// expires.
 	TTL time.Duration
 
 	// Retry changes the retries of this event, in every group. It is stored with the event.
@@ -42,13 +43,13 @@ type Event struct {
 
 	// Once makes Publish store only one event with this text in the topic while the backend
 	// remembers the text (Limits.OnceWindow), whatever the IDs of the events. It is not stored
-	// with the event. At most 512 bytes. Empty: Options.Dedup decides.
+	// with the event. At most 512 bytes. If Once is empty, Options.Dedup decides.
 	Once string
 
 	// AtPosition stores the event at this position, for example to copy another stream. It must
 	// be greater than every earlier position of the topic; otherwise the event's error matches
 	// ErrRefused. It works only on a backend with Limits.Positions, such as Redis, where it is
-	// the ID of a stream entry. Empty: the backend chooses.
+	// the ID of a stream entry. If it is empty, the backend chooses.
 	AtPosition string
 
 	Headers Headers // names and values of your choice; see MaxHeaders

@@ -76,7 +76,7 @@ func (b *Bus) Publish(ctx context.Context, topic string, events ...*Event) error
 
 // A ReceiptPublisher stores events and returns receipts. A [Bus] is one.
 type ReceiptPublisher interface {
-	// PublishReceipts stores events in topic and returns a receipt for each, see
+	// PublishReceipts stores events in topic and returns a receipt for each; see
 	// [Bus.PublishReceipts].
 	PublishReceipts(ctx context.Context, topic string, events ...*Event) ([]Receipt, error)
 }

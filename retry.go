@@ -157,7 +157,7 @@ func checkClasses(classes []ErrorClass) error {
 }
 
 // classOf returns the name of the first class that matches err, or the engine's name for err if
-// none does, see [Options].ErrorClasses.
+// none does; see [Options].ErrorClasses.
 func classOf(err error, classes []ErrorClass) string {
 	for _, c := range classes {
 		if c.Is(err) {

@@ -17,10 +17,10 @@ import (
 
 // A Scheduler publishes events at a later time. A [Bus] is one.
 type Scheduler interface {
-	// PublishAt publishes events at a time, see [Bus.PublishAt].
+	// PublishAt publishes events at a time; see [Bus.PublishAt].
 	PublishAt(ctx context.Context, topic string, at time.Time, events ...*Event) error
 
-	// PublishIn publishes events after a duration, see [Bus.PublishIn].
+	// PublishIn publishes events after a duration; see [Bus.PublishIn].
 	PublishIn(ctx context.Context, topic string, in time.Duration, events ...*Event) error
 }
 

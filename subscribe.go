@@ -20,7 +20,7 @@ import (
 
 // A Subscriber subscribes handlers to topics. A [Bus] is one.
 type Subscriber interface {
-	// Subscribe makes h a member of the group o.Group of topic, see [Bus.Subscribe].
+	// Subscribe makes h a member of the group o.Group of topic; see [Bus.Subscribe].
 	Subscribe(ctx context.Context, topic string, o SubscribeOptions, h Handler) (*Subscription, error)
 }
 
@@ -211,8 +211,8 @@ func (o SubscribeOptions) Effective(topic string) (SubscribeOptions, error) {
 // Start says where a new group begins. A group that exists continues at its position.
 type Start = backend.Start
 
-// Values of Start. A group can also begin at a time, see [StartAt], or after a position, see
-// [backend.StartAfter].
+// Values of Start. A group can also begin at a time (see [StartAt]) or after a position (see
+// [backend.StartAfter]).
 const (
 	StartEarliest Start = ""       // with the oldest event that the topic keeps
 	StartLatest   Start = "latest" // with the first event published after Subscribe has returned

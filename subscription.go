@@ -111,7 +111,7 @@ func (s *Subscription) Pause() { s.s.Pause() }
 // Resume ends a Pause.
 func (s *Subscription) Resume() { s.s.Resume() }
 
-// FailedKeys returns the sorted keys whose later events go to the dead-letter topic, see
+// FailedKeys returns the sorted keys whose later events go to the dead-letter topic; see
 // [FailAll]. With OrderTotal the only key is "". With many topics it returns the keys of all of
 // them.
 func (s *Subscription) FailedKeys() []string { return s.s.FailedKeys() }
@@ -162,7 +162,7 @@ func (s *Subscription) Done() <-chan struct{} { return s.s.Done() }
 func (s *Subscription) Err() error { return s.s.Err() }
 
 // Draining returns a channel that is closed when a Drain or Shutdown begins. A program that
-// settles events itself, see [Bus.SubscribeManual], should then hand over its events by Nack with
+// settles events itself (see [Bus.SubscribeManual]) should then hand over its events by Nack with
 // [Snooze], because the drain waits until they are settled.
 func (s *Subscription) Draining() <-chan struct{} { return s.s.Draining() }
 

@@ -31,7 +31,7 @@
 //     wait. Otherwise it returns soon after ctx is done, with an error that matches ctx.Err().
 //     The error also matches [ErrUnavailable] if the call certainly had no effect, and
 //     [ErrUnknownOutcome] if it may have had one.
-//   - Errors wrap the error class of this package that applies, see [Class].
+//   - Errors wrap the error class of this package that applies; see [Class].
 package backend
 
 import (
@@ -126,7 +126,7 @@ type Source interface {
 	// After an Ack without an error, a second Ack of the same delivery returns ErrLeaseLost.
 	//
 	// A delivery of another topic, group or driver fails with [ErrRefused], here as in Delay and
-	// Extend. A group that was deleted and created again does not count as another group, see
+	// Extend. A group that was deleted and created again does not count as another group; see
 	// [Admin].DeleteGroup.
 	//
 	// Ack must not change the deliveries, because a concurrent Extend may read them.
@@ -406,14 +406,15 @@ type Declaration struct {
 type TopicSettings struct {
 	// Keep is how long a message stays after it was stored, by the broker's clock, even if every
 	// group has settled it, so that new groups, ResetGroup and Read get it. After that it may go
-	// at any time. Zero: a settled message may go at once. A message that a group has not settled
-	// stays, however old it is.
+	// at any time. If Keep is zero, a settled message may go at once. A message that a group has
+	// not settled stays, however old it is.
 	Keep time.Duration
 
 	// MaxMessages and MaxBytes limit the messages of the topic, including kept ones. MaxBytes
 	// counts Message.Size, or as the broker counts. Before Publish exceeds a limit, it removes
 	// messages that every group has settled, the oldest first. If that is not enough, it returns
-	// [ErrFull] for the messages that do not fit. Zero: no limit besides those of the backend.
+	// [ErrFull] for the messages that do not fit. Zero means no limit besides those of
+	// the backend.
 	MaxMessages, MaxBytes int64
 }
 
@@ -559,7 +560,7 @@ type Admin interface {
 	// DeleteTopic removes a topic with its groups and messages. Receive of each attached member
 	// then returns [ErrGone], while Delay, Extend and a fenced Ack return [ErrGone] or
 	// [ErrLeaseLost]. A new topic may have the same name. It remembers no IDs of the deleted
-	// topic, see [Message].Once. Its positions are greater, or the old positions are refused, see
+	// topic; see [Message].Once. Its positions are greater, or the old positions are refused; see
 	// [Message].Position.
 	DeleteTopic(ctx context.Context, topic string) error
 

@@ -45,7 +45,7 @@ var (
 	// attach again, because it would in turn replace the later incarnation.
 	ErrReplaced = errors.New("replaced by a later incarnation of its instance")
 
-	// ErrPaused means that the group is paused, see [Pauser]. Only Receive returns it, as a
+	// ErrPaused means that the group is paused; see [Pauser]. Only Receive returns it, as a
 	// [PausedError].
 	ErrPaused = errors.New("the group is paused")
 

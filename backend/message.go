@@ -28,15 +28,15 @@ type Message struct {
 	// several callers publish: no message appears below one that was visible before.
 	//
 	// In a topic that was deleted and created again, each position is greater than all positions
-	// of the deleted topic. Otherwise Attach and ResetGroup must refuse the old positions, see
+	// of the deleted topic. Otherwise Attach and ResetGroup must refuse the old positions; see
 	// [StartAfter].
 	Position string
 
 	// AtPosition is the position at which to store the message, if the backend states
 	// [Limits].Positions; the bus sets it for no other backend. If it is not a position of the
 	// backend, or not greater than the position of each message that the topic has stored, the
-	// error matches [ErrRefused], and the other messages are stored. Empty: the backend chooses.
-	// AtPosition is not stored with the message.
+	// error matches [ErrRefused], and the other messages are stored. If it is empty, the backend
+	// chooses. AtPosition is not stored with the message.
 	AtPosition string
 
 	// Once asks the backend not to store a duplicate. The message is a duplicate if the topic

@@ -12,7 +12,7 @@ type ephemeralGroup struct {
 	members     map[*source]struct{}
 }
 
-// ephemeralLeases is the number of leases after which a member counts as dead, see
+// ephemeralLeases is the number of leases after which a member counts as dead; see
 // [backend.Config].
 const ephemeralLeases = 10
 

@@ -35,7 +35,7 @@ type Action struct {
 	Place  string // the position of a single dead letter or, for Bury, of the event; empty: all that Filter matches
 	Filter Filter // of the dead letters, if Place is empty
 
-	// Partition is the number of the partition with the event of a Bury. Empty: Topic has no partitions.
+	// Partition is the number of the partition with the event of a Bury. Empty means that Topic has no partitions.
 	Partition string
 
 	// DryRun is set if nothing is changed yet: a page is about to show a button for the Verb, or asks

@@ -34,7 +34,7 @@ import (
 type Options struct {
 	// Hosts are the host names that the pages are served under, without a port, such as "localhost"
 	// and "127.0.0.1". Requests for other hosts are refused, so that a hostile site cannot read events
-	// through a name that it points to this machine (DNS rebinding). Empty: any host.
+	// through a name that it points to this machine (DNS rebinding). Empty means any host.
 	Hosts []string
 
 	// Redact removes secrets from an event of a topic before the event is shown, searched or counted.
@@ -46,13 +46,15 @@ type Options struct {
 	// Redact may change all fields except Position, and may replace the payload but not modify its
 	// bytes. It is called concurrently, and must give the same result for the same event. If it panics,
 	// the event is shown without its fields. With Redact, failing events are shown without ID, key and
-	// error, because heartbeats do not contain the whole event. Nil: everything is shown.
+	// error, because heartbeats do not contain the whole event. If Redact is nil, everything
+	// is shown.
 	Redact func(topic string, e *eventbus.Event)
 
 	// Allow decides whether the visitor who sent a request may perform an Action; an error refuses it.
 	// The visitor only sees that the Action is refused, and the error goes to Logger. Allow is called
 	// for each button of a page, with Action.DryRun set, and again before the change. It is called
-	// concurrently, must not block, and must not read the request body. Nil: the pages are read-only.
+	// concurrently, must not block, and must not read the request body. If Allow is nil, the pages
+	// are read-only.
 	Allow func(*http.Request, Action) error
 
 	// Who returns the name of a visitor, for the log, for other visitors, and for the pause of a group.
@@ -65,7 +67,7 @@ type Options struct {
 
 	// TraceURL is the address of your tracing UI, with "{trace_id}" in place of the trace ID, such as
 	// "https://tempo.example.com/trace/{trace_id}". Pages of events with a "traceparent" header link to
-	// it. Empty: no link.
+	// it. Empty means no link.
 	TraceURL string
 
 	Behind  time.Duration // a group is behind when its oldest event has this age; default: 1 minute

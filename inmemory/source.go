@@ -24,7 +24,7 @@ type source struct {
 	loan      slab.Loan     // memory of the deliveries that the last Receive returned
 }
 
-// An instance is one incarnation of a process with a name, see [backend.Config].Instance.
+// An instance is one incarnation of a process with a name; see [backend.Config].Instance.
 type instance struct{ name, incarnation string }
 
 // replaces reports whether i is another incarnation of the same process as old.

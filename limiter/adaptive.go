@@ -68,7 +68,7 @@ func NewAdaptive(min, max int) *Adaptive {
 	}
 }
 
-// State returns the limit and the measurements of the last completed round, see
+// State returns the limit and the measurements of the last completed round; see
 // [Adaptive].
 func (a *Adaptive) State() AdaptiveState {
 	a.mu.Lock()

@@ -60,7 +60,7 @@ func (m *maintainer) forgetGroup(topic, group string) {
 // purged if 64 MiB are settled, or if its account is half full.
 //
 // Maintain first asks about its own group, in one request, and about all groups only if its own
-// group allows a purge. Of all processes that maintain a topic, only one purges it, see
+// group allows a purge. Of all processes that maintain a topic, only one purges it; see
 // maintainer.purge.
 //
 // Besides that, Maintain raises an AckWait that is shorter than the lease of a member, sends a

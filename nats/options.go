@@ -46,7 +46,7 @@ type Options struct {
 	// Before Publish would exceed the limit of a topic's own stream, it purges messages that
 	// every group has settled. If that is not enough, it refuses messages with
 	// [backend.ErrFull] and drops none; a full account or server refuses them too. A topic
-	// with settings of its own has their limits instead, see [Backend.Declare].
+	// with settings of its own has their limits instead; see [Backend.Declare].
 	//
 	// JetStream reserves MaxBytes of storage for each stream, including the ones of
 	// dead-letter topics. An account with max_bytes_required refuses new streams without a

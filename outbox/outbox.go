@@ -56,7 +56,7 @@ const DefaultTable = "eventbus_outbox"
 // Options are the settings of an [Outbox]. A zero field means its default.
 type Options struct {
 	// Table names the table of waiting events, optionally with a schema, such as "shop.outbox". The
-	// names of the other tables begin with it, see [Schema]. Each part is a letter or an underscore
+	// names of the other tables begin with it; see [Schema]. Each part is a letter or an underscore
 	// followed by letters, digits and underscores, at most 40 bytes in all. Default [DefaultTable].
 	Table string
 

@@ -51,10 +51,10 @@ type Subscription struct {
 	Failing    int               `json:"failing"`              // events that are waiting for another attempt
 	Events     []Event           `json:"events,omitempty"`     // those of Failing that failed last, at most 5; none if the heartbeat would be too large
 	Partitions []int             `json:"partitions,omitempty"` // the partitions that it owns
-	Settings   map[string]string `json:"settings"`             // the settings in effect, see [Settings]; DeadLetter is "(topic).dlq" by default
+	Settings   map[string]string `json:"settings"`             // the settings in effect (see [Settings]); DeadLetter is "(topic).dlq" by default
 }
 
-// An Event has failed in a process and is waiting for another attempt, see [eventbus.Failing].
+// An Event has failed in a process and is waiting for another attempt; see [eventbus.Failing].
 type Event struct {
 	Topic       string    `json:"topic"`
 	ID          string    `json:"id"`

@@ -28,7 +28,7 @@ import (
 type Store interface {
 	// Set keeps value under key for ttl, in place of an earlier value. Calls of Get that
 	// begin after Set has returned find it. Set does not retain value. If ttl is less than
-	// a millisecond, Set keeps nothing and returns an error, see [CheckTTL]. After any
+	// a millisecond, Set keeps nothing and returns an error; see [CheckTTL]. After any
 	// other error the value may be kept.
 	//
 	// A store may keep a value some seconds longer than ttl. It forgets a value earlier

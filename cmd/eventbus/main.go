@@ -74,7 +74,7 @@ func inHex(s string) string {
 	return b.String()
 }
 
-// An exitError is an error with its own exit code, see [service.Outcome.ExitCode].
+// An exitError is an error with its own exit code; see [service.Outcome.ExitCode].
 type exitError struct {
 	error
 	code int

@@ -90,7 +90,7 @@ func IsRedrive(name string) bool {
 
 // Restore sets the ID of a received message to the ID of its event if it is redriven. It returns
 // the one group that the event is for, or "" if it is for every group. A message of another program
-// gets the form that the bus stores, see [cloudevent.Adopt].
+// gets the form that the bus stores; see [cloudevent.Adopt].
 func Restore(m *backend.Message) (group string) {
 	cloudevent.Adopt(m)
 	if !strings.HasPrefix(m.ID, redrivePrefix) {

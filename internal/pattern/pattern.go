@@ -1,6 +1,6 @@
 // Package pattern matches topic names with patterns.
 //
-// A pattern has the form of a name, see [backend.CheckName]. The part "*" matches one part of a
+// A pattern has the form of a name; see [backend.CheckName]. The part "*" matches one part of a
 // name, and ">", which must be the last part, matches one or more. For example, "orders.*" matches
 // "orders.eu" but not "orders.eu.north", which "orders.>" matches too. Wildcards don't match parts
 // that the bus appends for its own topics, such as "dlq"; only patterns that name the part match

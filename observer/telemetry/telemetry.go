@@ -39,7 +39,7 @@ const scope = "github.com/seed41896749/eventbus/observer/telemetry"
 // Options are the settings of a Telemetry. A zero field means its default.
 type Options struct {
 	// System is the attribute messaging.system, such as "redis" or "nats". By default the backend
-	// determines it once Watch is called, see [backend.Identified]. Until then, and for a backend
+	// determines it once Watch is called; see [backend.Identified]. Until then, and for a backend
 	// that doesn't say, it is "eventbus".
 	System string
 
@@ -119,7 +119,7 @@ func contain() {
 }
 
 // Install makes a Telemetry with OpenTelemetry's global providers and default [Options], and
-// installs it in o, see [Telemetry.Install].
+// installs it in o; see [Telemetry.Install].
 func Install(o *eventbus.Options) (*Telemetry, error) {
 	t, err := New(otel.GetTracerProvider(), otel.GetMeterProvider(), Options{})
 	if err != nil {
