@@ -10,14 +10,14 @@ import (
 )
 
 // An attachment is a backend.Source with its optional interfaces. If the broker loses the group,
-// the subscription attaches again and gets a new attachment. A panic of the driver becomes the
-// error of the call.
+// the subscription attaches again, which creates a new attachment. If the driver panics, the call
+// returns the panic as an error.
 type attachment struct {
 	consumer *consumer
 	source   backend.Source
 	delayer  backend.Delayer  // nil if the source cannot Delay
 	extender backend.Extender // nil if the source cannot Extend
-	recovery *wait.Recovery   // gets the calls that succeed
+	recovery *wait.Recovery   // learns of the calls that succeed
 	holds    *ledger.Source   // its Holds in the ledger, under the lock of the subscription's ledger
 }
 
@@ -62,7 +62,7 @@ func (a *attachment) close() error {
 	return callDriver("Close of a Source", a.source.Close)
 }
 
-// call is callDriver, and ends the waits after failed calls if f succeeds.
+// call is like callDriver, but if f succeeds it also ends the waits that follow failed calls.
 func (a *attachment) call(method string, f func() error) error {
 	err := callDriver(method, f)
 	if err == nil {

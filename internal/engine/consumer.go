@@ -14,35 +14,35 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A consumer is one topic of a subscription. It has its own attachment to the group, fetcher and
-// settler, so that a topic that fails holds up no other. The consumers of a subscription share its
-// ledger, workers, lease extender, limiter and counts.
+// A consumer is one topic of a subscription. It has its own attachment to the group, its own
+// fetcher and its own settler, so a failing topic doesn't hold up the others. The consumers of a
+// subscription share its ledger, workers, lease extender, limiter and counters.
 type consumer struct {
 	sub        *Subscription
-	topic      string        // of the driver
-	name       string        // of the program: for a partition, the topic that it belongs to
-	deadLetter string        // the dead-letter topic; empty: discard
-	found      bool          // by a pattern: the consumer ends if the topic is deleted
-	start      backend.Start // where its group begins if it is new
+	topic      string        // as the driver names it
+	name       string        // as the program names it; for a partition, the topic it belongs to
+	deadLetter string        // the dead-letter topic; empty to discard events
+	found      bool          // found through a pattern: if the topic is deleted, the consumer ends
+	start      backend.Start // where the group starts if it is new
 
 	attachment atomic.Pointer[attachment] // nil until open has succeeded
-	barrier    *attachBarrier             // of the groups that have just found the topic; nil: none
+	barrier    *attachBarrier             // shared by the groups that have just found the topic, or nil
 	fetcher    *fetcher
 	settler    *settler
 
-	unflushed bool // acknowledgements wait for a flush; the ledger's lock guards it
-	ended     bool // it has ended; the lock of the status guards it
+	unflushed bool // acknowledgements are waiting for a flush; guarded by the ledger's lock
+	ended     bool // guarded by the lock of the status
 
-	partition int                   // its number, if it is one
-	claim     *partition.Claim      // its ownership; nil: it is not shared
-	failed    *partition.FailedKeys // passed on to later owners, unless it is nil; the ledger's lock guards it
+	partition int                   // number of the partition, if it is one
+	claim     *partition.Claim      // ownership of the partition; nil if it isn't shared
+	failed    *partition.FailedKeys // passed on to later owners unless nil; guarded by the ledger's lock
 	stop      context.CancelFunc    // ends the fetcher of a partition
 	fetched   chan struct{}         // closed when the fetcher of a partition has ended
-	emptied   chan struct{}         // closed when a partition that ends has no Hold left
+	emptied   chan struct{}         // closed when a partition that ends has no Holds left
 	empty     sync.Once             // closes emptied
 	parts     sync.Once             // starts leave
 	left      sync.Once             // calls Engine.leaveTopic
-	full      sync.Once             // reports once that some failed keys are not passed on
+	full      sync.Once             // reports only once that some failed keys can't be passed on
 }
 
 func newConsumer(s *Subscription, topic string, start backend.Start, found bool) *consumer {
@@ -54,7 +54,7 @@ func newConsumer(s *Subscription, topic string, start backend.Start, found bool)
 	return f
 }
 
-// consumerOf returns the consumer whose attachment has received h.
+// consumerOf returns the consumer whose attachment received h.
 func consumerOf(h *Hold) *consumer { return attachmentOf(h).consumer }
 
 func attachmentOf(h *Hold) *attachment { return attachmentIn(h.Source) }
@@ -96,8 +96,8 @@ func (c *consumer) open(ctx context.Context) error {
 	return nil
 }
 
-// quit ends the membership. If the group should live only as long as its member, and the backend
-// cannot delete it by itself, quit does.
+// quit leaves the group. If the group should live only as long as its member, and the backend can't
+// delete it by itself, quit deletes it.
 func (c *consumer) quit() error {
 	a, s := c.attachment.Load(), c.sub
 	if a == nil {
@@ -122,7 +122,7 @@ func (c *consumer) attach(ctx context.Context, start backend.Start) (a *attachme
 	err = callDriver("Attach", func() (err error) {
 		src, err = s.engine.backend.Attach(ctx, backend.Config{
 			Topic: c.topic, Group: s.Group, Start: start, Lease: s.Lease, MaxInFlight: s.MaxInFlight,
-			ConfirmAcks: s.Mode != OnSuccess, // a run or a caller waits for the answer
+			ConfirmAcks: s.Mode != OnSuccess, // a run or a caller is waiting for the answer
 			Ephemeral:   s.Ephemeral && s.engine.limits.Ephemeral,
 			Notify:      s.notifier.noticed,
 			Instance:    s.engine.instance, Incarnation: s.engine.incarnation,
@@ -142,11 +142,11 @@ func (c *consumer) attach(ctx context.Context, start backend.Start) (a *attachme
 	return a, nil
 }
 
-// endDeleted ends a consumer whose topic was deleted. The leases of its Holds are lost, for the
-// reason why.
+// endDeleted ends a consumer whose topic was deleted. Its Holds lose their leases for the reason
+// why.
 func (c *consumer) endDeleted(why error) {
 	s := c.sub
-	c.leaveTopic() // first, because Maintain would take the end of the group for a fault
+	c.leaveTopic() // first, because Maintain would mistake the end of the group for a fault
 	lost := 0
 	if a := c.attachment.Load(); a != nil {
 		s.ledger.lock()

@@ -12,18 +12,18 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// consumers are the consumers of a subscription, one for each of its topics.
+// consumers holds the consumers of a subscription, one for each topic.
 type consumers struct {
 	sub      *Subscription
 	fetching sync.WaitGroup // the goroutines of all fetchers
-	opening  chan struct{}  // has a value for each attach under way, at most maxConcurrentAttach
+	opening  chan struct{}  // holds a value for each attach under way, at most maxConcurrentAttach
 
 	mu      sync.Mutex
 	byTopic map[string]*consumer
 	resumed chan struct{} // open while the subscription is paused, closed otherwise
 }
 
-// maxConcurrentAttach limits how many topics of a subscription are attached at the same time.
+// maxConcurrentAttach limits how many topics of a subscription attach at the same time.
 const maxConcurrentAttach = 16
 
 func (l *consumers) init(s *Subscription) {
@@ -32,8 +32,8 @@ func (l *consumers) init(s *Subscription) {
 	close(l.resumed)
 }
 
-// openAll opens consumers for the topics that s has at its start. A topic that was found by a
-// pattern may fail, and its fetcher then tries again. If any other topic fails, openAll returns its
+// openAll opens consumers for the topics that s starts with. A topic that was found through a
+// pattern may fail; its fetcher then tries again. If any other topic fails, openAll returns the
 // error.
 func (l *consumers) openAll(ctx context.Context) error {
 	s := l.sub
@@ -74,7 +74,7 @@ func (l *consumers) openAll(ctx context.Context) error {
 	}))
 }
 
-// firstOf returns the first of the errors that are not nil.
+// firstOf returns the first error that isn't nil.
 func firstOf(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -84,15 +84,14 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// each calls do for each consumer, for at most maxConcurrentAttach at the same time, and returns
-// the results.
+// each calls do for each consumer, at most maxConcurrentAttach at a time, and returns the results.
 func (l *consumers) each(do func(c *consumer) error) []error {
 	all := l.all()
 	return concurrently(l.opening, len(all), func(i int) error { return do(all[i]) })
 }
 
-// concurrently calls do with each number below n, for as many at the same time as slots has room
-// for, and returns the results. A single call needs no goroutine.
+// concurrently calls do with each number below n, as many at a time as slots has capacity for, and
+// returns the results. If there is only one call, it doesn't start a goroutine.
 func concurrently(slots chan struct{}, n int, do func(i int) error) []error {
 	if n == 1 {
 		return []error{do(0)}
@@ -116,15 +115,15 @@ func (l *consumers) close() error {
 	return errors.Join(errs...)
 }
 
-// halt lets no fetcher begin another Receive, because the subscription has failed.
+// halt keeps fetchers from starting another Receive, because the subscription has failed.
 func (l *consumers) halt() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hold()
 }
 
-// hold ends the Receives under way, and lets none begin until resumed is closed. The caller
-// holds mu.
+// hold ends the Receives under way, and prevents new ones until resumed is closed. The caller holds
+// mu.
 func (l *consumers) hold() {
 	if !isClosed(l.resumed) {
 		return
@@ -144,9 +143,9 @@ func (l *consumers) start() {
 	}
 }
 
-// found adds a consumer for each of topics that matches and has none, unless a drain has begun. The
-// caller starts them. It calls the engine with the lock of l held; only join takes these locks in
-// the other order, for a subscription that nobody else uses yet.
+// found adds a consumer for each of topics that matches and doesn't have one, unless a drain has
+// begun. The caller starts them. found calls the engine while holding the lock of l. Only join
+// takes these locks in the other order, for a subscription that nobody else uses yet.
 func (l *consumers) found(topics []string) (news []*consumer) {
 	s := l.sub
 	l.mu.Lock()
@@ -155,7 +154,7 @@ func (l *consumers) found(topics []string) (news []*consumer) {
 		if s.ctx.Err() != nil || l.byTopic[name] != nil || !s.Matches(name) {
 			continue
 		}
-		c := newConsumer(s, name, backend.StartEarliest, true) // it appeared after Subscribe
+		c := newConsumer(s, name, backend.StartEarliest, true) // the topic appeared after Subscribe
 		c.fetcher.lastRead = 1                                 // it has events, which should not wait for a round of idle topics
 		l.byTopic[name] = c
 		s.engine.joinTopic(name, s)

@@ -16,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// deadLetterOf makes the dead letter of b.
+// deadLetterOf creates the dead letter of b.
 func (t *deadLetterQueue) deadLetterOf(b *pendingDeadLetter) *backend.Message {
 	last := time.Now() // minus the age of the run, because the wall clock may have been changed
 	if b.began != 0 {
@@ -34,18 +34,18 @@ func (t *deadLetterQueue) deadLetterOf(b *pendingDeadLetter) *backend.Message {
 	return m
 }
 
-// deadLetterID returns the ID of the dead letter of h. Repeated calls that store it send the same
-// ID, so that the backend may store it only once. The ID differs for each receipt and attempt;
-// otherwise the backend would take a second dead letter of the event for a duplicate of the first
-// one, which may be gone.
+// deadLetterID returns the ID of the dead letter of h. Repeated calls to store it use the same ID,
+// so the backend can store it only once. The ID is different for each receipt and attempt.
+// Otherwise the backend would take a second dead letter of the event for a duplicate of the first
+// one, which may be gone by then.
 func (t *deadLetterQueue) deadLetterID(h *Hold) string {
 	hash := fnv.New64a()
-	_, _ = fmt.Fprint(hash, t.nonce, h.Arrived(), h.Attempt) // it does not fail
+	_, _ = fmt.Fprint(hash, t.nonce, h.Arrived(), h.Attempt) // never fails
 	return fmt.Sprintf("%s/%s/%s/%016x", t.sub.Group, t.topic, h.Delivery.Position, hash.Sum64())
 }
 
-// textOf returns err.Error(). If Error panics, textOf returns a text about the panic,
-// because err may be a type of the program.
+// textOf returns err.Error(), or a text about the panic if Error panics; err may be a type of the
+// program.
 func textOf(err error) (text string) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -55,8 +55,8 @@ func textOf(err error) (text string) {
 	return err.Error()
 }
 
-// classOf returns p.Class(err). If p.Class is nil, panics or ends its goroutine, it returns
-// ErrorClass(err). That is why p.Class runs on a goroutine of its own.
+// classOf returns p.Class(err), or ErrorClass(err) if p.Class is nil, panics or ends its goroutine.
+// It runs p.Class on a separate goroutine because of the last case.
 func (p Policy) classOf(err error) (name string) {
 	if p.Class == nil {
 		return ErrorClass(err)
@@ -74,21 +74,21 @@ func (p Policy) classOf(err error) (name string) {
 	return name
 }
 
-// A pendingDeadLetter is a Hold whose dead letter has yet to be stored. The verdict is final: only
-// the call that stores the dead letter is repeated, not the run.
+// A pendingDeadLetter is a Hold whose dead letter is still to be stored. The verdict is final: only
+// the call that stores the dead letter is repeated, never the run.
 type pendingDeadLetter struct {
 	hold      *Hold
 	reason    string
 	err       error
 	class     string           // of err
-	began     ledger.Instant   // when the latest run that had ended began; zero: not known
-	copy      *backend.Message // the dead letter, made for the first call, so that each call stores the same; nil: the event is discarded
+	began     ledger.Instant   // when the latest finished run started; zero if unknown
+	copy      *backend.Message // the dead letter, created once so that every call stores the same one; nil if the event is discarded
 	isStored  bool             // copy is stored
-	key       string           // failed, which the next owner of the partition has to learn
-	passesKey bool             // key has to be stored
-	failed    bool             // the last call did not store all
+	key       string           // the failed key that the next owner of the partition must learn of
+	passesKey bool             // key is still to be stored
+	failed    bool             // the last call didn't store everything
 	tries     uint8            // failed calls, at most mostTries
-	until     ledger.Instant   // when the last call begins, if the event has no lease any more
+	until     ledger.Instant   // when the last call may start, if the event no longer has a lease
 }
 
 // A deadLetterQueue stores dead letters. It makes one call at a time, like the queues of the
@@ -97,8 +97,8 @@ type deadLetterQueue struct {
 	*consumer
 	queue *batch.Group[*pendingDeadLetter]
 
-	failing int    // how many dead letters wait after a failed call; used by the queue only
-	nonce   uint64 // makes the IDs of its dead letters differ from those of other members
+	failing int    // how many dead letters are waiting after a failed call; used by the queue only
+	nonce   uint64 // distinguishes the IDs of its dead letters from those of other members
 }
 
 func newDeadLetterQueue(c *consumer, most int) *deadLetterQueue {
@@ -107,14 +107,14 @@ func newDeadLetterQueue(c *consumer, most int) *deadLetterQueue {
 	return t
 }
 
-// The delays before another call to store a dead letter.
+// Bounds of the delay before another call to store a dead letter.
 const (
 	firstDeadLetterRetry = 100 * time.Millisecond
 	maxDeadLetterRetry   = time.Second
 )
 
-// bury stores a copy of h in the dead-letter topic, and then acknowledges h. Without a dead-letter
-// topic it only acknowledges h. The next event of the key doesn't wait for this, except with
+// bury stores a copy of h in the dead-letter topic and then acknowledges h. Without a dead-letter
+// topic, it only acknowledges h. The next event with the key doesn't wait for this, except with
 // FailAll, where the dead letters of a key are stored in order.
 func (t *deadLetterQueue) bury(h *Hold, reason string, err error) {
 	b := &pendingDeadLetter{hold: h, reason: reason, err: err, class: t.sub.Policy.classOf(err)}
@@ -132,7 +132,7 @@ func (t *deadLetterQueue) bury(h *Hold, reason string, err error) {
 	t.queue.Add(b)
 }
 
-// discarded acknowledges the event of b, which gets no dead letter.
+// discarded acknowledges the event of b without storing a dead letter.
 func (t *deadLetterQueue) discarded(b *pendingDeadLetter) {
 	t.sub.discarded(t.sub.aboutLive(b.hold, b.hold.Run), b.reason, b.err)
 	if t.sub.Buried != nil {
@@ -149,8 +149,8 @@ func (t *deadLetterQueue) notifyBuried(dead *backend.Message) {
 	}
 }
 
-// flush stores the dead letters of a batch and then acknowledges the events. After a
-// crash between the two steps, an event may get a second dead letter.
+// flush stores the dead letters of a batch and then acknowledges the events. A crash between the
+// two steps may leave an event with a second dead letter.
 func (t *deadLetterQueue) flush(batch []*pendingDeadLetter) {
 	live := batch[:0]
 	for _, b := range batch {
@@ -189,21 +189,21 @@ func (t *deadLetterQueue) flush(batch []*pendingDeadLetter) {
 	t.sub.status.trouble(noDeadLetter, t.consumer, fmt.Errorf("dead letters cannot be stored in %s: %w", topic, err))
 }
 
-// endRetry records that b no longer waits for a repeated call.
+// endRetry records that b is no longer waiting for a repeated call.
 func (t *deadLetterQueue) endRetry(b *pendingDeadLetter) {
 	if b.tries > 0 {
 		t.failing--
 	}
 }
 
-// A deadLetterPart is a message to be stored for b: its dead letter, or its failed key.
+// A deadLetterPart is a message to be stored for b: its dead letter or its failed key.
 type deadLetterPart struct {
 	*pendingDeadLetter
 	message *backend.Message
 }
 
-// store stores the dead letters and keys of live that are not stored yet. It sets failed where one
-// of them could not be stored, and returns the topic of the first such message.
+// store stores the dead letters and keys of live that are not stored yet. It sets failed on those
+// that could not be stored, and returns the topic of the first of them.
 func (t *deadLetterQueue) store(live []*pendingDeadLetter) (topic string, err error) {
 	var parts []deadLetterPart
 	for _, b := range live {
@@ -246,8 +246,8 @@ func (t *deadLetterQueue) store(live []*pendingDeadLetter) (topic string, err er
 	return topic, err
 }
 
-// publish stores msgs. It gives up a second after a drain has begun, because the drain would
-// otherwise wait for a topic that cannot be reached.
+// publish stores msgs. During a drain it gives up after a second, so that the drain doesn't wait
+// for a topic that can't be reached.
 func (t *deadLetterQueue) publish(msgs []*backend.Message) error {
 	ctx, cancel := context.WithCancelCause(t.sub.live)
 	defer cancel(nil)
@@ -276,8 +276,8 @@ func (t *deadLetterQueue) stored(b *pendingDeadLetter) {
 	t.buried(b.hold, b.reason)
 }
 
-// notStored plans another call to store the dead letter of b. If a drain has begun, it gives the
-// event back instead, so that the drain doesn't wait for the dead-letter topic.
+// notStored schedules another call to store the dead letter of b. If a drain has begun, it gives
+// the event back instead, so that the drain doesn't wait for the dead-letter topic.
 func (t *deadLetterQueue) notStored(b *pendingDeadLetter) {
 	switch {
 	case t.sub.live.Err() != nil: // the event stays held, so that the drain counts it
@@ -293,14 +293,14 @@ func (t *deadLetterQueue) notStored(b *pendingDeadLetter) {
 		s := t.sub
 		s.ledger.lock()
 		b.hold.DeadLetter = b
-		at := time.Duration(s.ledger.Now.Plus(delay)).Truncate(firstDeadLetterRetry) + firstDeadLetterRetry // a time that dead letters share
+		at := time.Duration(s.ledger.Now.Plus(delay)).Truncate(firstDeadLetterRetry) + firstDeadLetterRetry // rounded, so that dead letters share a call
 		s.ledger.Repeat(b.hold, instant(at))
 		s.ledger.unlock()
 	}
 }
 
-// giveUp releases the event of b, whose dead letter is not stored. The event comes again, unless it
-// was acknowledged before its run; then it is discarded.
+// giveUp releases the event of b without storing its dead letter. The event is redelivered, unless
+// it was acknowledged before its run, in which case it is discarded.
 func (t *deadLetterQueue) giveUp(b *pendingDeadLetter) {
 	h := b.hold
 	if h.Leaseless() {
@@ -318,10 +318,10 @@ func (t *deadLetterQueue) giveUp(b *pendingDeadLetter) {
 	}
 }
 
-// buried acknowledges h after its dead letter was stored, or discarded. With FailAll, later
-// events with the key of h then become dead letters too.
+// buried acknowledges h after its dead letter was stored or discarded. With FailAll, later events
+// with the key of h then become dead letters, too.
 func (t *deadLetterQueue) buried(h *Hold, reason string) {
-	if t.sub.FailAll && reason != ReasonKeyFailed { // ReleaseKey may have been called since
+	if t.sub.FailAll && reason != ReasonKeyFailed { // otherwise ReleaseKey may have been called since
 		t.sub.ledger.lock()
 		t.sub.ledger.FailKey(h)
 		t.sub.ledger.unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Topic has the settings of a topic, and the groups that are to exist before their members.
+// A Topic describes a topic's settings, and the groups that should exist before their members join.
 type Topic struct {
 	Settings backend.TopicSettings
 	Groups   []string
@@ -30,8 +30,8 @@ func newSettings(e *Engine, all map[string]Topic) map[string]*setup {
 	return settings
 }
 
-// declare stores the settings of a topic, and creates its groups. If the topic has other settings,
-// it tells the operator.
+// declare stores the settings of a topic and creates its groups. If the topic already exists with
+// different settings, the operator is informed.
 func (t Topic) declare(ctx context.Context, e *Engine, name string) error {
 	var has backend.TopicSettings
 	err := callDriver("Declare", func() (err error) {
@@ -51,7 +51,7 @@ func (t Topic) declare(ctx context.Context, e *Engine, name string) error {
 	return err
 }
 
-// Declare declares all topics with settings, and stores the numbers of partitions.
+// Declare declares all topics that have settings, and stores the numbers of partitions.
 func (e *Engine) Declare(ctx context.Context) error {
 	for _, topic := range slices.Sorted(maps.Keys(e.partitions)) {
 		if err := e.partitions[topic].agree().do(ctx); err != nil {
@@ -67,8 +67,8 @@ func (e *Engine) Declare(ctx context.Context) error {
 }
 
 // DeclareGroup creates the group of c in each of its topics, with the settings of the topic, and
-// declares the dead-letter topics. It skips patterns, and it doesn't create a group that lives only
-// as long as its member.
+// declares the dead-letter topics. It skips patterns, and doesn't create a group that lives only as
+// long as its member.
 func (e *Engine) DeclareGroup(ctx context.Context, c Config) error {
 	if p := e.partitions[c.Topic]; p != nil {
 		if err := p.agree().do(ctx); err != nil {
@@ -98,8 +98,8 @@ func (e *Engine) DeclareGroup(ctx context.Context, c Config) error {
 	}))
 }
 
-// checkDeadLetter returns an error if the backend can declare topics and refuses to declare
-// the dead-letter topic; empty: there is none.
+// checkDeadLetter returns an error if the backend can declare topics but refuses to declare the
+// given dead-letter topic. An empty topic is never an error.
 func (e *Engine) checkDeadLetter(ctx context.Context, topic string) error {
 	if topic == "" {
 		return nil

@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	searchEvery   = time.Second      // time between two lists of the topics of the backend
+	searchEvery   = time.Second      // time between two calls that list the backend's topics
 	searchShare   = 4                // listing topics takes at most a fifth of the time, however slow it is
-	searchTimeout = 10 * time.Second // of one list
+	searchTimeout = 10 * time.Second // of one call
 )
 
 // ErrNeedsAdmin means that a subscription has a pattern, but the backend cannot list topics.
 var ErrNeedsAdmin = fmt.Errorf("%w: the backend cannot list topics, which a pattern needs", errors.ErrUnsupported)
 
-// A discovery lists the topics of the backend, and finds new ones for all subscriptions with a
-// pattern. While there is such a subscription, it is a recurring job.
+// A discovery lists the topics of the backend, and finds new ones for all subscriptions that use a
+// pattern. As long as there is such a subscription, it is a recurring job.
 type discovery struct {
 	engine *Engine
 
-	turn   chan struct{} // has a value while a caller makes a list, or reads the last one
-	began  time.Time     // when the last one was asked for
+	turn   chan struct{} // holds a value while a caller lists topics or reads the last list
+	began  time.Time     // when the last list was requested
 	topics []string
 
-	job *recurringJob // nil: no subscription has a pattern; Engine.mu guards it
+	job *recurringJob // nil if no subscription uses a pattern; guarded by Engine.mu
 }
 
 func (d *discovery) init(e *Engine) { d.engine, d.turn = e, make(chan struct{}, 1) }
 
-// list returns the topics of the backend, sorted. Calls that wait for each other share a list.
+// list returns the topics of the backend, sorted. Callers that wait for each other share one list.
 func (d *discovery) list(ctx context.Context) ([]string, error) {
 	admin, ok := backend.As[backend.Admin](d.engine.backend)
 	if !ok {
@@ -69,7 +69,7 @@ func (d *discovery) has(ctx context.Context, topic string) (bool, error) {
 	return slices.Contains(topics, topic), err
 }
 
-// begin starts the job, unless it has started. The caller holds Engine.mu.
+// begin starts the job unless it is already running. The caller holds Engine.mu.
 func (d *discovery) begin() {
 	if d.job != nil {
 		return
@@ -86,8 +86,8 @@ func (d *discovery) begin() {
 	})
 }
 
-// announce passes the topics that exist, or the error of listing them, to the subscriptions with a
-// pattern. If several subscriptions find the same topic, they wait for each other.
+// announce passes the existing topics, or the error of listing them, to the subscriptions that use
+// a pattern. If several of them find the same topic, they wait for each other.
 func (d *discovery) announce(topics []string, err error) {
 	subs, _ := d.engine.subscriptions()
 	news := map[string][]*consumer{}
@@ -121,9 +121,9 @@ func (s *Subscription) notFound(err error) {
 	s.status.trouble(noTopics, nil, err)
 }
 
-// An attachBarrier keeps the groups that have found a topic from receiving until each of them has
-// attached. Some backends remove an event as soon as all groups have settled it, so a group that
-// attached later would miss it.
+// An attachBarrier makes the groups that have found a topic wait until each of them has attached
+// before any of them receives. Some backends remove an event as soon as all groups have settled it,
+// so a group that attached later would miss it.
 type attachBarrier struct {
 	left atomic.Int32
 	all  chan struct{} // closed when all have arrived
@@ -131,7 +131,7 @@ type attachBarrier struct {
 
 const maxBarrierWait = time.Second // how long a topic waits for a group that cannot attach
 
-// newAttachBarrier returns a barrier for n consumers; nil if there is only one.
+// newAttachBarrier returns a barrier for n consumers, or nil if there is only one.
 func newAttachBarrier(n int) *attachBarrier {
 	if n < 2 {
 		return nil
@@ -141,7 +141,7 @@ func newAttachBarrier(n int) *attachBarrier {
 	return g
 }
 
-// arrive records that a consumer has tried to attach, or will not.
+// arrive records that a consumer has tried to attach, or never will.
 func (g *attachBarrier) arrive() {
 	if g != nil && g.left.Add(-1) == 0 {
 		close(g.all)
@@ -161,7 +161,7 @@ func (g *attachBarrier) wait(ctx context.Context) {
 	}
 }
 
-// end ends the job if no subscription has a pattern.
+// end ends the job if no subscription uses a pattern.
 func (d *discovery) end() {
 	e := d.engine
 	e.mu.Lock()

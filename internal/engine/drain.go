@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	lastWait = time.Second            // how long a drain waits for cancelled handlers and settlements
-	overWait = 900 * time.Millisecond // how long it then waits for calls of the driver and the program
+	lastWait = time.Second            // how long a drain waits for cancelled handlers and for settlements
+	overWait = 900 * time.Millisecond // how long it then waits for calls of the driver and of the program
 )
 
-// errStuckDriver is the error of a drain that did not wait for a call of the driver.
+// errStuckDriver is the error of a drain that has stopped waiting for a call of the driver.
 var errStuckDriver = errors.New("eventbus: a call of the driver has not returned in time")
 
 func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
@@ -26,7 +26,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.owner.drain()
 
 	handlers := s.awaitQuiet()
-	_ = s.consumers.all() // waits for a search that starts a fetcher
+	_ = s.consumers.all() // waits for a search that is about to start a fetcher
 	s.await(done(s.consumers.fetching.Wait))
 	s.awaitSettled()
 	s.await(s.leases.end())
@@ -36,7 +36,7 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	s.counts.abandoned.Add(int64(unsettled))
 	closed := make(chan error, 2)
 	s.await(done(func() { closed <- s.owner.close() }))
-	s.await(done(func() { s.engine.leave(s) })) // before the group may end, which Maintain would take for a fault
+	s.await(done(func() { s.engine.leave(s) })) // before the group may end, which Maintain would mistake for a fault
 	s.await(done(func() { closed <- s.consumers.close() }))
 	for range cap(closed) {
 		select {
@@ -52,8 +52,8 @@ func (s *Subscription) drain(ctx context.Context) (left Abandoned, err error) {
 	return Abandoned{Topic: s.Topic, Group: s.Group, Handlers: handlers, Unsettled: unsettled}, err
 }
 
-// hurry cancels the handlers when ctx is done. The drain gives up lastWait later, and ends
-// overWait after that, even if a call of the driver has not returned.
+// hurry cancels the handlers when ctx is done. The drain gives up lastWait after that, and ends
+// overWait later, even if a call of the driver has not returned by then.
 func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		s.ledger.lock()
@@ -69,7 +69,7 @@ func (s *Subscription) hurry(ctx context.Context) (stop func() bool) {
 	})
 }
 
-// await waits until c is closed, or the drain is over.
+// await waits until c is closed or the drain is over.
 func (s *Subscription) await(c <-chan struct{}) {
 	select {
 	case <-c:
@@ -77,8 +77,8 @@ func (s *Subscription) await(c <-chan struct{}) {
 	}
 }
 
-// inTime returns the result of f. If f has not returned when a drain with ctx would be over,
-// inTime goes on without it, and returns errStuckDriver.
+// inTime returns the result of f, or errStuckDriver if f has not returned by the time a drain with
+// ctx would be over. In that case f keeps running.
 func inTime(ctx context.Context, f func() error) error {
 	result := make(chan error, 1)
 	go func() { result <- f() }()
@@ -92,8 +92,7 @@ func inTime(ctx context.Context, f func() error) error {
 	}
 }
 
-// done calls f in a goroutine of its own, and returns a channel that is closed when f has
-// returned.
+// done calls f in a separate goroutine, and returns a channel that is closed when f has returned.
 func done(f func()) <-chan struct{} {
 	c := make(chan struct{})
 	go func() {
@@ -118,7 +117,7 @@ func (s *Subscription) awaitQuiet() int {
 	return s.ledger.Stats().Running
 }
 
-// awaitSettled waits until no Hold is being settled, or until the drain gives up. Then it
+// awaitSettled waits until no Hold is being settled, or until the drain gives up. After that it
 // waits for the last calls.
 func (s *Subscription) awaitSettled() {
 	for {

@@ -1,6 +1,6 @@
 // Package engine is the runtime of the bus. It owns the goroutines of all subscriptions.
 //
-// docs/engine.md is its map. An event passes these files in order:
+// docs/engine.md is its map. An event passes through these files in order:
 //
 //	fetch.go       the fetcher receives it, and makes it a Hold
 //	ledger.go      the ledger decides which Holds a worker gets
@@ -8,10 +8,11 @@
 //	policy.go      the Policy decides how to settle it
 //	settle.go      the settler settles it (giveback.go, deadletter.go)
 //
-// The ledger (package ledger) also decides about timeouts and lost leases, whenever its one timer
-// in ledger.go fires. The lease extender (lease.go) extends leases, and the notifier (notifier.go)
-// calls the observer. Jobs run beside the events: maintenance (job.go), publishing scheduled events
-// (schedule.go), finding topics (discovery.go), owning partitions (partitionowner.go).
+// The ledger (package ledger) also decides about timeouts and lost leases, whenever the timer in
+// ledger.go fires. The lease extender (lease.go) extends leases, and the notifier (notifier.go)
+// calls the observer. Independently of events there are jobs: maintenance (job.go), publishing
+// scheduled events (schedule.go), finding topics (discovery.go) and owning partitions
+// (partitionowner.go).
 package engine
 
 import (
@@ -33,12 +34,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Options of an Engine.
+// Options configures an Engine.
 type Options struct {
 	Observer observer.Observer
 	Publish  PublishOptions
-	Instance string // see backend.Config.Instance; empty: none
-	Program  string // names the process, for operators
+	Instance string // see backend.Config.Instance; may be empty
+	Program  string // names the process for operators
 	Topics   map[string]Topic
 
 	Partitions map[string]int // the numbers of partitions, by topic
@@ -61,7 +62,7 @@ type Engine struct {
 	partitions
 	failed chan error // see Failed
 
-	instance, incarnation string // of the members; both empty: none
+	instance, incarnation string // of the members; both are empty if there is no instance
 	program               string
 
 	mu      sync.Mutex
@@ -69,7 +70,7 @@ type Engine struct {
 	subs    map[*Subscription]struct{}
 	jobs    map[[2]string]*sharedJob // maintenance, by topic and group
 	movers  map[string]*mover        // of scheduled events, by topic
-	down    chan struct{}            // closed when Shutdown has ended
+	down    chan struct{}            // closed when Shutdown has finished
 	left    []Abandoned              // result of Shutdown; valid after down is closed
 	downErr error                    // result of Shutdown; valid after down is closed
 }
@@ -104,10 +105,10 @@ func (e *Engine) Backend() backend.Backend { return e.backend }
 // Limits returns the [backend.Limits] that the backend states.
 func (e *Engine) Limits() backend.Limits { return e.limits }
 
-// Failed returns a channel with the error of the first subscription that failed for good.
+// Failed returns a channel that gets the error of the first subscription that fails permanently.
 func (e *Engine) Failed() <-chan error { return e.failed }
 
-// Publish stores msgs, see [publish.Publisher.Publish], and reports the result to the observer.
+// Publish stores msgs as [publish.Publisher.Publish] does, and reports the result to the observer.
 func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	var start time.Time
 	if e.notifier.now.Published != nil {
@@ -127,15 +128,15 @@ func (e *Engine) Publish(ctx context.Context, msgs []*backend.Message) error {
 	return err
 }
 
-// store stores msgs, each for a topic with partitions in one of them. The first use of a topic
-// declares it.
+// store stores msgs, replacing a topic that has partitions with one of them. The first use of a
+// topic declares it.
 func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
 	if len(e.partitions) == 0 && len(e.settings) == 0 {
 		return e.publisher.Publish(ctx, msgs)
 	}
 	before := setups{ctx: ctx, timeout: e.publishTimeout}
 	defer before.end()
-	divided := make([]*partitionedTopic, 0, 4) // of msgs
+	divided := make([]*partitionedTopic, 0, 4) // the topics of msgs that have partitions
 	for _, m := range msgs {
 		if p := e.partitions[m.Topic]; p != nil {
 			if !slices.Contains(divided, p) {
@@ -157,11 +158,11 @@ func (e *Engine) store(ctx context.Context, msgs []*backend.Message) error {
 	return err
 }
 
-// Dropped returns how many messages failed with ErrDropped so far.
+// Dropped returns how many messages have failed with ErrDropped so far.
 func (e *Engine) Dropped() int64 { return e.dropped.Load() }
 
-// Ready returns nil if the backend answers a Ping, or offers none, and each subscription is
-// ready. The error names first the backend, then the subscriptions by topic and group.
+// Ready returns nil if each subscription is ready and the backend, if it supports Ping, answers
+// one. The error names the backend first, then the subscriptions by topic and group.
 func (e *Engine) Ready(ctx context.Context) error {
 	subs, closing := e.subscriptions()
 	if closing {
@@ -183,7 +184,8 @@ func (e *Engine) Ready(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Subscriptions returns the subscriptions whose Drain has not ended; none after Shutdown.
+// Subscriptions returns the subscriptions whose Drain has not finished. After Shutdown there are
+// none.
 func (e *Engine) Subscriptions() []*Subscription {
 	subs, _ := e.subscriptions()
 	return subs
@@ -197,9 +199,9 @@ func (e *Engine) subscriptions() (subs []*Subscription, closing bool) {
 
 var errNotRunning = errors.New("not running")
 
-// Shutdown drains every subscription, then closes the publisher and the backend. For each
-// drain that left events behind, it returns how many. The first call does the work. Each
-// later call waits for the first one, at most until its own ctx is done.
+// Shutdown drains every subscription, then closes the publisher and the backend. For each drain
+// that left events behind, it returns how many. The first call does the work; later calls wait for
+// it, each until its own ctx is done.
 func (e *Engine) Shutdown(ctx context.Context) ([]Abandoned, error) {
 	e.mu.Lock()
 	first, subs := !e.closing, e.subs
@@ -242,8 +244,8 @@ func (e *Engine) shutdown(ctx context.Context, subs map[*Subscription]struct{}) 
 	return left, err
 }
 
-// join registers s, so that Shutdown drains it, and starts it. After Shutdown it fails with
-// ErrClosed. One lock guards both steps, so no subscription starts during a Shutdown.
+// join registers s so that Shutdown drains it, and starts it. After Shutdown it fails with
+// ErrClosed. A single lock covers both steps, so no subscription starts during a Shutdown.
 func (e *Engine) join(s *Subscription) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -263,7 +265,7 @@ func (e *Engine) join(s *Subscription) error {
 	return nil
 }
 
-// leave forgets s, and ends the jobs that only s used.
+// leave removes s, and ends the jobs that only s used.
 func (e *Engine) leave(s *Subscription) {
 	e.mu.Lock()
 	delete(e.subs, s)
@@ -277,8 +279,7 @@ func (e *Engine) leave(s *Subscription) {
 	}
 }
 
-// fail puts err into the channel of Failed. If the channel still has an unread error, fail
-// does nothing.
+// fail sends err to the channel of Failed, unless that channel still holds an unread error.
 func (e *Engine) fail(err error) {
 	select {
 	case e.failed <- err:

@@ -10,13 +10,13 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// ErrSettled means that the delivery was already settled.
+// ErrSettled means that the delivery has already been settled.
 var ErrSettled = ledger.ErrSettled
 
-// ErrShutdown is the cause with which a drain that ran out of time cancels handlers.
+// ErrShutdown is the cause with which a drain that has run out of time cancels handlers.
 var ErrShutdown = ledger.ErrNotStarted
 
-// ErrInHandler means that a drain was begun with the context of a running handler.
+// ErrInHandler means that a drain was called with the context of a running handler.
 var ErrInHandler = errors.New("eventbus: called in a handler, for which it would wait: end the context of Run instead, or call it elsewhere")
 
 // ErrBackpressure is [publish.ErrBackpressure].
@@ -25,21 +25,20 @@ var ErrBackpressure = publish.ErrBackpressure
 // ErrDropped is [publish.ErrDropped].
 var ErrDropped = publish.ErrDropped
 
-// errLeaseLost is [ledger.LeaseLost]. It is also the cause with which the handler's context
-// ends.
+// errLeaseLost is [ledger.LeaseLost]. It is also the cause with which the handler's context ends.
 func errLeaseLost(why error) error { return ledger.LeaseLost(why) }
 
 // Abandoned counts the events that a drain left behind.
 type Abandoned struct {
 	Topic, Group string
-	Handlers     int // handlers that still run; the leases of their events expire
-	Unsettled    int // events that are held, neither acknowledged nor given back
+	Handlers     int // handlers that are still running; the leases of their events expire
+	Unsettled    int // events that are held and were neither acknowledged nor given back
 }
 
-// errNack is the error of a run that the program has settled by Nack without a cause.
+// errNack is the error of a run that the program settled by calling Nack without a cause.
 var errNack = Named("nack", errors.New("eventbus: not acknowledged"))
 
-// errTooOften is the reason to dead-letter h without a run: h was delivered many times, and
+// errTooOften is the reason to dead-letter h without a run: it has been delivered many times, and
 // no run has ended with a result.
 func errTooOften(h *Hold) error {
 	return unrun(ReasonNoVerdict, fmt.Errorf("eventbus: delivered %d times without a verdict", h.Attempt))
@@ -47,16 +46,16 @@ func errTooOften(h *Hold) error {
 
 func unknown(err error) error { return ledger.Unknown(err) }
 
-// isTransient reports whether a call that failed with err may succeed later without anybody
-// changing anything.
+// isTransient reports whether a call that failed with err may succeed later without anyone changing
+// anything.
 func isTransient(err error) bool {
 	return errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome)
 }
 
-// ErrorClass returns the class of an error for a dead letter. It is "panic", "timeout", the
-// reason of an event that did not run, or the name that an error gives itself by a method
-// ErrorType() string. Otherwise it is the Go type of the innermost error. Of joined errors
-// ErrorClass follows the first.
+// ErrorClass returns the class of an error for a dead letter: "panic", "timeout", the reason why an
+// event didn't run, or the name that the error gives itself through a method ErrorType() string.
+// Otherwise it is the Go type of the innermost error. If errors are joined, ErrorClass follows the
+// first one.
 func ErrorClass(err error) string {
 	for {
 		switch e := err.(type) { //nolint:errorlint // this walks the chain itself
@@ -84,19 +83,19 @@ func ErrorClass(err error) string {
 	}
 }
 
-// nameOf returns e.ErrorType(), or "" if it panics, because e may be of the program.
+// nameOf returns e.ErrorType(), or "" if it panics, because e may be a type of the program.
 func nameOf(e interface{ ErrorType() string }) (name string) {
 	_ = guarded(func() error { name = e.ErrorType(); return nil })
 	return name
 }
 
-// A named error has a name of its own for dead letters and telemetry.
+// A named error has its own name for dead letters and telemetry.
 type named struct {
 	name string
 	err  error
 }
 
-// Named wraps err and gives it the class name. It is for errors whose Go type tells nothing.
+// Named wraps err and gives it the class name. It is for errors whose Go type says nothing.
 func Named(name string, err error) error { return &named{name: name, err: err} }
 
 func (n *named) Error() string { return n.err.Error() }

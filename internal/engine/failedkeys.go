@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// inherit returns the failed keys of earlier owners of a partition; nil if owners don't pass them
+// inherit returns the failed keys of a partition's earlier owners, or nil if owners don't pass them
 // on.
 func (c *consumer) inherit(ctx context.Context) (keys *partition.FailedKeys, err error) {
 	s := c.sub
@@ -25,7 +25,7 @@ func (c *consumer) inherit(ctx context.Context) (keys *partition.FailedKeys, err
 	return keys, err
 }
 
-// keyToPass returns the failed key of h that the next owner of the partition has to learn, if any.
+// keyToPass returns the failed key of h that the partition's next owner must learn of, if any.
 func (c *consumer) keyToPass(h *Hold, reason string) (key string, ok bool) {
 	c.sub.ledger.lock()
 	defer c.sub.ledger.unlock()
@@ -35,8 +35,8 @@ func (c *consumer) keyToPass(h *Hold, reason string) (key string, ok bool) {
 	return h.OrderKey()
 }
 
-// keyMessage returns the message that informs the next owner about key; nil: there is none to
-// store.
+// keyMessage returns the message that informs the next owner about key, or nil if there is nothing
+// to store.
 func (c *consumer) keyMessage(key string) *backend.Message {
 	m, full := c.failed.Message(key)
 	if full {
@@ -48,8 +48,8 @@ func (c *consumer) keyMessage(key string) *backend.Message {
 	return m
 }
 
-// ReleaseKey ends the effect of FailAll on key: the handler gets later events of key again. It
-// reports whether FailAll had an effect on it.
+// ReleaseKey ends the effect of FailAll on key: the handler gets later events with key again. It
+// reports whether FailAll was in effect for key.
 func (s *Subscription) ReleaseKey(key string) bool {
 	all := s.consumers.all()
 	removals := map[*consumer]func(context.Context) error{}
@@ -70,10 +70,10 @@ func (s *Subscription) ReleaseKey(key string) bool {
 	return had
 }
 
-// releaseTime is how long ReleaseKey waits for the broker at most.
+// releaseTime limits how long ReleaseKey waits for the broker.
 const releaseTime = 10 * time.Second
 
-// release calls remove, so that the next owner of the partition handles events of the key, too.
+// release calls remove, so that the partition's next owner handles events with the key, too.
 func (c *consumer) release(remove func(context.Context) error) {
 	s := c.sub
 	ctx, cancel := context.WithTimeout(s.live, releaseTime)
@@ -91,7 +91,7 @@ func (c *consumer) release(remove func(context.Context) error) {
 	}
 }
 
-// FailedKeys returns the keys of which an event has failed for good (FailAll), sorted.
+// FailedKeys returns the keys of events that have failed permanently (FailAll), sorted.
 func (s *Subscription) FailedKeys() []string {
 	s.ledger.lock()
 	defer s.ledger.unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Failing describes an event that has failed and waits for another attempt.
+// A Failing describes an event that has failed and is waiting for another attempt.
 type Failing struct {
 	Topic, ID, Key, Type, Position string
 	Attempt, MaxAttempts           int
@@ -19,26 +19,26 @@ type Failing struct {
 	Error, Class                   string
 }
 
-// failing remembers the events of a subscription that have failed and wait for another attempt: the
-// maxFailing that failed last. The zero value is ready to use.
+// failing remembers the events of a subscription that have failed and are waiting for another
+// attempt. It keeps the maxFailing latest failures. The zero value is ready to use.
 type failing struct {
 	mu         sync.Mutex
 	order      list.List                   // of *Failing, the newest failure last
 	byPosition map[[2]string]*list.Element // by topic and position
-	some       atomic.Bool                 // byPosition was used
+	some       atomic.Bool                 // byPosition has been used
 }
 
 const (
-	maxFailing     = 10_000 // remembered
-	listedFailing  = 100    // returned by Failing
+	maxFailing     = 10_000 // how many are remembered
+	listedFailing  = 100    // how many Failing returns
 	maxFailingText = 512    // bytes of Failing.Error
 )
 
-// postponed records that the run of h ended with err and that h comes again after the given time.
-// It reports a Retry or a Snooze to the observer.
+// postponed records that the run of h ended with err and that h is redelivered after the given
+// time. It reports a Retry or a Snooze to the observer.
 func (t *settler) postponed(h *Hold, v verdict, after time.Duration, err error) {
 	s, d := t.sub, &h.Delivery
-	f := Failing{ // with copies of texts, because the texts of a delivery may keep its read in memory
+	f := Failing{ // texts are copied, because those of a delivery may keep its whole read in memory
 		Topic: t.topic, ID: strings.Clone(d.ID), Key: strings.Clone(d.Key), Type: strings.Clone(typeOf(&d.Message)), Position: strings.Clone(d.Position),
 		Attempt: h.Attempt, MaxAttempts: v.most, Due: time.Now().Add(after),
 	}
@@ -77,7 +77,7 @@ func (l *failing) remove(place [2]string) {
 	}
 }
 
-// forget drops an acknowledged event of topic.
+// forget removes an acknowledged event of topic.
 func (l *failing) forget(topic string, d *backend.Delivery) {
 	if !l.some.Load() {
 		return
@@ -87,7 +87,7 @@ func (l *failing) forget(topic string, d *backend.Delivery) {
 	l.remove([2]string{topic, d.Position})
 }
 
-// settled drops events of topic that the group has settled without this member.
+// settled removes events of topic that were settled in the group, but not by this member.
 func (l *failing) settled(topic string, positions []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,9 +96,9 @@ func (l *failing) settled(topic string, positions []string) {
 	}
 }
 
-// Failing returns the events that have failed here and wait for another attempt: the latest
-// failures, newest first, and how many are remembered in total. An event that has been due for
-// longer than a lease is left out, because another member has it, or had it.
+// Failing returns the events that have failed here and are waiting for another attempt: the latest
+// failures, newest first, and how many are remembered in total. It leaves out an event that has
+// been due for longer than a lease, because another member has it or has had it.
 func (s *Subscription) Failing() (newest []Failing, total int) {
 	l, now := &s.failing, time.Now()
 	l.mu.Lock()

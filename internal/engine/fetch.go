@@ -15,19 +15,19 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A fetcher receives the events of a topic. Its goroutine owns remade and lastRead. The lock of the
-// consumers guards pause.
+// A fetcher receives the events of a topic. remade and lastRead belong to its goroutine. pause is
+// guarded by the lock of the consumers.
 type fetcher struct {
 	*consumer
-	ctx     context.Context // done after a drain has begun
+	ctx     context.Context // done once a drain has begun
 	mayRead chan struct{}   // gets a value when the ledger wants more messages
 
-	remade   bool // the group was created again, and no Receive has succeeded since
-	lastRead int  // how many events the last Receive brought
+	remade   bool // the group was recreated, and no Receive has succeeded since
+	lastRead int  // how many events the last Receive returned
 
 	takeover takeover
 
-	pause context.CancelFunc // cancels the Receive under way, or the wait for it
+	pause context.CancelFunc // cancels the current Receive, or the wait for it
 }
 
 func newFetcher(c *consumer) *fetcher {
@@ -39,7 +39,7 @@ func newFetcher(c *consumer) *fetcher {
 // return.
 func (f *fetcher) fetch() {
 	again := wait.Broker()
-	for goesOn := f.begin(&again); goesOn && f.ctx.Err() == nil; {
+	for more := f.begin(&again); more && f.ctx.Err() == nil; {
 		f.takeover.poll(f.ctx)
 		if f.sub.roundRobin != nil && f.apart() {
 			f.awaitWanted(f.ctx) // before the turn, because perhaps only this topic may not read
@@ -62,20 +62,20 @@ func (f *fetcher) fetch() {
 		}
 		f.sub.roundRobin.release(own)
 		if g.Messages > 0 {
-			goesOn = f.goesOn(ctx, err, &again)
+			more = f.handleResult(ctx, err, &again)
 		}
 		end()
 	}
 }
 
-// goesOn handles the result of a Receive with ctx, and reports whether the fetcher continues.
-func (f *fetcher) goesOn(ctx context.Context, err error, again *wait.Backoff) bool {
+// handleResult handles the result of a Receive with ctx, and reports whether the fetcher continues.
+func (f *fetcher) handleResult(ctx context.Context, err error, again *wait.Backoff) bool {
 	if err == nil {
 		again.Reset()
 		f.remade = false
 		return true
 	}
-	if errors.Is(err, errNotOwned) { // the coordinator notices it too
+	if errors.Is(err, errNotOwned) { // the coordinator notices it, too
 		return wait.Sleep(f.ctx, emptyRead)
 	}
 	if p, ok := errors.AsType[*backend.PausedError](err); ok {
@@ -84,7 +84,7 @@ func (f *fetcher) goesOn(ctx context.Context, err error, again *wait.Backoff) bo
 		return true
 	}
 	if isOnlyEnd(ctx, err) {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // it has waited for messages, so that the group is not paused
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // it has waited for messages, so the group isn't paused
 			f.sub.status.clear(halted, f.consumer)
 		}
 		return true
@@ -92,10 +92,11 @@ func (f *fetcher) goesOn(ctx context.Context, err error, again *wait.Backoff) bo
 	return f.ctx.Err() != nil || f.recoverFrom(err, again)
 }
 
-// resumePoll is the time between two checks whether the group is still paused.
+// resumePoll is how often the fetcher checks whether the group is still paused.
 const resumePoll = time.Second
 
-// halt shows that an operator has paused the group, and waits until the next Receive.
+// halt shows that an operator has paused the group, and waits until it is time for the next
+// Receive.
 func (f *fetcher) halt(p *backend.PausedError) {
 	f.sub.status.clear(noReceive, f.consumer)
 	f.sub.status.trouble(halted, f.consumer, p)
@@ -106,7 +107,7 @@ func (f *fetcher) halt(p *backend.PausedError) {
 	wait.Sleep(f.ctx, delay)
 }
 
-// isOnlyEnd reports whether err, of a Receive with ctx, means only that ctx has ended.
+// isOnlyEnd reports whether err, returned by a Receive with ctx, only means that ctx has ended.
 func isOnlyEnd(ctx context.Context, err error) bool {
 	if ctx.Err() == nil {
 		return false
@@ -116,8 +117,8 @@ func isOnlyEnd(ctx context.Context, err error) bool {
 }
 
 // session returns the context of the next Receive, unless the subscription is paused. The context
-// ends after a third of a lease: because a lease is counted from the call of Receive, an event then
-// still has most of its lease left when it arrives. The caller calls end.
+// ends after a third of a lease: since a lease counts from the call of Receive, an event then still
+// has most of its lease left when it arrives. The caller must call end.
 func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 	most := f.sub.Lease / 3
 	if f.takeover.active() {
@@ -128,14 +129,14 @@ func (f *fetcher) session() (ctx context.Context, end func(), paused bool) {
 	if !isClosed(f.sub.consumers.resumed) {
 		return nil, nil, true
 	}
-	if f.claim != nil { // a Receive that waits for longer might get a lease that ends too late
+	if f.claim != nil { // a Receive that waits longer could get a lease that ends too late
 		most = min(most, max(time.Until(f.claim.Until()), leastRetry))
 	}
 	ctx, f.pause = context.WithTimeout(f.ctx, most)
 	return ctx, f.pause, false
 }
 
-// endRead cancels the Receive under way. The fetcher then makes the next one.
+// endRead cancels the current Receive. The fetcher then makes the next one.
 func (f *fetcher) endRead() {
 	f.sub.consumers.mu.Lock()
 	defer f.sub.consumers.mu.Unlock()
@@ -154,7 +155,7 @@ func (f *fetcher) awaitResume() {
 	}
 }
 
-// wake wakes the fetcher if it waits until it may read.
+// wake wakes the fetcher if it is waiting for permission to read.
 func (f *fetcher) wake() {
 	select {
 	case f.mayRead <- struct{}{}:
@@ -162,11 +163,11 @@ func (f *fetcher) wake() {
 	}
 }
 
-// emptyRead is the least time between the calls of two Receives if the first one returned
-// no events.
+// emptyRead is the minimum time between the calls of two Receives if the first one returned no
+// events.
 const emptyRead = 5 * time.Millisecond
 
-// receive asks for the messages that g grants, and gives the deliveries to the ledger.
+// receive asks for the messages that g grants, and passes the deliveries to the ledger.
 func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	a := f.attachment.Load()
 	asked := f.sub.tick()
@@ -180,7 +181,8 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	if len(ds) < n {
 		took = 0 // it waited for messages
 	}
-	// A Receive that was ended may not have looked, and one may have reached its bound in bytes.
+	// A Receive that was cut short may not have looked at all, and one may have hit its limit in
+	// bytes.
 	all := err == nil && ctx.Err() == nil && (len(ds) == 0 || g.Bytes <= 0 && len(ds) < n)
 	if len(ds) > n {
 		f.sub.notifier.failed(observer.Receive, f.about(), len(ds)-n,
@@ -202,8 +204,8 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 		f.accept(a, ds, size, ledger.Receipt{Asked: asked, All: all}, took)
 	case all:
 		f.accept(a, nil, 0, ledger.Receipt{Asked: asked, All: true}, took)
-		// A driver may return no events without waiting, again and again. This sleep then
-		// keeps the processor free.
+		// A driver may keep returning no events without waiting. This sleep then keeps the fetcher
+		// from spinning.
 		if early := time.Until(f.sub.time(asked).Add(emptyRead)); early > 0 {
 			wait.Sleep(ctx, early)
 		}
@@ -213,8 +215,8 @@ func (f *fetcher) receive(ctx context.Context, g limiter.Grant) error {
 	return err
 }
 
-// accept gives deliveries that have arrived, with a total size of size bytes, to the ledger.
-// took is how long the Receive took, or zero if it waited.
+// accept passes deliveries that have arrived, size bytes in total, to the ledger. took is how long
+// the Receive took, or zero if it waited for messages.
 func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledger.Receipt, took time.Duration) {
 	s := f.sub
 	if len(ds) > 0 {
@@ -250,7 +252,7 @@ func (f *fetcher) accept(a *attachment, ds []backend.Delivery, size int, r ledge
 	}
 }
 
-// open reads the bus's own headers of h, which has arrived.
+// open reads the bus's own headers of h, which has just arrived.
 func (s *Subscription) open(h *Hold) {
 	d := &h.Delivery
 	if group := letter.Restore(&d.Message); group == s.Group {
@@ -263,8 +265,8 @@ func (s *Subscription) open(h *Hold) {
 	}
 }
 
-// judge decides whether h may run, before Put. CorrectAttempts calls it again if it changes
-// h.Attempt.
+// judge decides whether h may run, before Put. If CorrectAttempts changes h.Attempt, it calls judge
+// again.
 func (s *Subscription) judge(h *Hold) {
 	h.Unfit, h.Suspect = s.unfit(h), s.Policy.suspect(h)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// retry makes h due again after v.after, but not sooner than the floor of its event. It reports
-// this to the observer, unless a drain gives h back.
+// retry schedules the redelivery of h after v.after, but not before the floor of its event allows
+// it. It reports this to the observer, unless h is given back by a drain.
 func (t *settler) retry(h *Hold, v verdict, err error) {
 	s := t.sub
 	after := v.after
@@ -40,7 +40,7 @@ func (t *settler) retry(h *Hold, v verdict, err error) {
 	s.ledger.unlock()
 }
 
-// allowed returns d, but at most the longest delay of the backend.
+// allowed returns d, or the backend's longest delay if d exceeds it.
 func (t *settler) allowed(d time.Duration) time.Duration {
 	if m := t.sub.engine.limits.Delay; m > 0 {
 		return min(d, m)
@@ -48,7 +48,7 @@ func (t *settler) allowed(d time.Duration) time.Duration {
 	return d
 }
 
-// flushDelays gives back the Holds of a batch, with one call for each attachment in it.
+// flushDelays gives back a batch of Holds, with one call for each attachment.
 func (t *settler) flushDelays(hs []*Hold) {
 	for from := 0; from < len(hs); {
 		a, to := attachmentOf(hs[from]), from+1
@@ -67,7 +67,7 @@ func (t *settler) delay(a *attachment, hs []*Hold) {
 	live, ds := hs[:0], make([]backend.Delayed, 0, len(hs))
 	s.ledger.lock()
 	for _, h := range hs {
-		if h.Tries > 0 && h.Lost() { // no repeated call after the lease
+		if h.Tries > 0 && h.Lost() { // calls are not repeated after the lease
 			t.giveUpDelay(h, backend.ErrUnknownOutcome)
 			continue
 		}
@@ -109,7 +109,7 @@ func (t *settler) delay(a *attachment, hs []*Hold) {
 	}
 }
 
-// notDelayed plans another call of Delay for h after the error err, or gives up. The caller holds
+// notDelayed schedules another Delay call for h after the error err, or gives up. The caller holds
 // the ledger's lock.
 func (t *settler) notDelayed(h *Hold, err error) {
 	switch wait := t.retryWait(h, err); {
@@ -121,7 +121,7 @@ func (t *settler) notDelayed(h *Hold, err error) {
 	}
 }
 
-// giveUpDelay releases h after its calls of Delay have failed. The caller holds the ledger's lock.
+// giveUpDelay releases h after its Delay calls have failed. The caller holds the ledger's lock.
 func (t *settler) giveUpDelay(h *Hold, err error) {
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.failures.leftToLease(byDelay, t.sub.ledger.Now, err)

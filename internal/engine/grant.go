@@ -20,7 +20,8 @@ func (f *fetcher) wanted() int {
 	return b.Wanted(f.attachment.Load().holds)
 }
 
-// apart reports whether the ledger may want none of this topic, but some of others.
+// apart reports whether the ledger may want messages of other topics even if it wants none of this
+// one.
 func (f *fetcher) apart() bool {
 	a, b := f.attachment.Load(), &f.sub.ledger
 	if a == nil {
@@ -31,7 +32,7 @@ func (f *fetcher) apart() bool {
 	return b.Apart(a.holds)
 }
 
-// awaitWanted waits until the ledger wants messages, and returns how many; 0 if ctx is done.
+// awaitWanted waits until the ledger wants messages, and returns how many, or 0 if ctx is done.
 func (f *fetcher) awaitWanted(ctx context.Context) int {
 	for ctx.Err() == nil {
 		if n := f.wanted(); n > 0 {
@@ -45,8 +46,8 @@ func (f *fetcher) awaitWanted(ctx context.Context) int {
 	return 0
 }
 
-// reserve returns how many of n messages a Receive in the turn own asks for. The Receive will
-// probably bring as many as the one before it, so other topics may read that much less in the
+// reserve returns how many of n messages a Receive in the turn own asks for. That Receive will
+// probably return as many as the previous one, so other topics may read that much less in the
 // meantime. A single message is not reserved, because most Receives wait for just one.
 func (f *fetcher) reserve(own *turn, n int) int {
 	if !own.busy {
@@ -59,8 +60,7 @@ func (f *fetcher) reserve(own *turn, n int) int {
 	return n
 }
 
-// acquire asks the limiter for slots. If it has to wait, Receives of other topics may be cut short
-// for it.
+// acquire asks the limiter for slots. If it has to wait, it may cut Receives of other topics short.
 func (f *fetcher) acquire(ctx context.Context, n int) (g limiter.Grant, err error) {
 	if f.sub.roundRobin == nil {
 		return f.sub.Limiter.Acquire(ctx, n)
@@ -73,16 +73,17 @@ func (f *fetcher) acquire(ctx context.Context, n int) (g limiter.Grant, err erro
 	return g, err
 }
 
-// atOnce is a context that is done, for a call that must not wait.
+// atOnce is a context that is already done, for a call that must not wait.
 var atOnce = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// awaitGrant waits for the ledger and for the limiter. It returns how many messages the fetcher may
-// receive; none if ctx is done or the limiter grants none. If there are several topics, one without
-// events asks for a single message, so that its Receive takes up little while it waits.
+// awaitGrant waits for the ledger and then for the limiter. It returns how many messages the
+// fetcher may receive, which is none if ctx is done or the limiter grants none. If there are
+// several topics, one without events asks for a single message, so that its Receive takes up little
+// while it waits.
 func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	n := f.wanted()
 	if n == 0 && own != nil && f.apart() {
@@ -120,8 +121,8 @@ func (f *fetcher) awaitGrant(ctx context.Context, own *turn) limiter.Grant {
 	return granted
 }
 
-// unread ends the reservation of reserve, after a Receive without deliveries, or without any
-// Receive.
+// unread ends the reservation that reserve has made, if the Receive returned no deliveries or never
+// happened.
 func (f *fetcher) unread(a *attachment) {
 	b := &f.sub.ledger
 	b.lock()

@@ -10,11 +10,11 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// driving calls f, which calls a method of the driver, and returns its error. If f panics, the
+// callDriver calls f, which calls a method of the driver, and returns its error. If f panics, the
 // error is a PanicError that names the method.
 func callDriver(method string, f func() error) error {
 	err := guarded(f)
-	if p, ok := err.(*observer.PanicError); ok { //nolint:errorlint // the one of guarded, never wrapped
+	if p, ok := err.(*observer.PanicError); ok { //nolint:errorlint // guarded returns it unwrapped
 		p.Where = "driver's " + method
 	}
 	return err
@@ -28,8 +28,8 @@ func guarded(f func() error) (err error) {
 
 var errNone = errors.New("matches no error")
 
-// Inspected calls the methods Unwrap, Is and As of err and of the errors that it wraps. It
-// returns err, or a PanicError if one of them panics, as with a nil pointer in err.
+// Inspected calls the methods Unwrap, Is and As of err and of the errors it wraps. It returns err,
+// or a PanicError if one of them panics, as a nil pointer in err may cause.
 func Inspected(err error) (result error) {
 	if err == nil {
 		return nil
@@ -47,20 +47,20 @@ func recovered(err *error) {
 	}
 }
 
-// A guardedLimiter is a Limiter of the program. A panic of its methods becomes an error, so
-// that it ends neither the process nor the fetcher.
+// A guardedLimiter wraps a Limiter of the program. It turns panics of its methods into errors, so
+// that they end neither the process nor the fetcher.
 type guardedLimiter struct {
 	limiter.Limiter
 	notifier *notifier
 }
 
-// Guard returns l, guarded against panics and against empty grants.
+// Guard wraps l to protect the bus from panics and empty grants.
 func (e *Engine) Guard(l limiter.Limiter) limiter.Limiter { return guardedLimiter{l, e.notifier} }
 
 var errNoGrant = errors.New("Acquire granted nothing and returned no error")
 
-// Acquire returns an error even if the limiter returned none, but granted nothing, because the
-// fetcher would ask again at once.
+// Acquire also returns an error if the limiter grants nothing without one, because the fetcher
+// would ask again at once.
 func (g guardedLimiter) Acquire(ctx context.Context, most int) (granted limiter.Grant, err error) {
 	defer recovered(&err)
 	granted, err = g.Limiter.Acquire(ctx, most)

@@ -11,16 +11,16 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A recurringJob runs whenever its timer fires, until end is called. It has no goroutine while it
-// waits, and one run goes on at a time. Each run plans the next one with runIn.
+// A recurringJob runs whenever its timer fires, until end is called. It needs no goroutine while it
+// waits, and its runs never overlap. Each run schedules the next one with runIn.
 type recurringJob struct {
-	ctx   context.Context // done after end was called
+	ctx   context.Context // done once end was called
 	stop  context.CancelFunc
 	timer *time.Timer
-	turn  chan struct{} // a lock: it has one value, which a run takes and puts back
+	turn  chan struct{} // a lock: it holds one value, which a run takes and puts back
 }
 
-// recur returns a job that runs f when the duration first has passed.
+// newRecurringJob returns a job that first runs f after the duration first.
 func newRecurringJob(first time.Duration, f func(*recurringJob)) *recurringJob {
 	r := &recurringJob{turn: make(chan struct{}, 1)}
 	r.ctx, r.stop = context.WithCancel(context.Background())
@@ -31,14 +31,14 @@ func newRecurringJob(first time.Duration, f func(*recurringJob)) *recurringJob {
 			f(r)
 		}
 	})
-	r.turn <- struct{}{} // only now may a run begin, because it uses r.timer
+	r.turn <- struct{}{} // only now may a run start, because it uses r.timer
 	return r
 }
 
-// runIn plans the next run, instead of the run planned before.
+// runIn schedules the next run, and replaces a run that is already scheduled.
 func (r *recurringJob) runIn(d time.Duration) { r.timer.Reset(d) }
 
-// end lets no further run begin, cancels the context of a run under way, and waits for it.
+// end prevents further runs, cancels the context of the current run, and waits for it.
 func (r *recurringJob) end() {
 	r.stop()
 	<-r.turn
@@ -47,7 +47,7 @@ func (r *recurringJob) end() {
 }
 
 const (
-	firstMaintenance   = 5 * time.Second // after Subscribe, to keep the start fast
+	firstMaintenance   = 5 * time.Second // after Subscribe, to keep start-up fast
 	minMaintenance     = 100 * time.Millisecond
 	partitionCountPoll = partition.PledgeTime
 	maintenanceTimeout = 30 * time.Second
@@ -66,7 +66,7 @@ func (e *Engine) joinTopic(topic string, s *Subscription) {
 	e.startJobs(topic, s)
 }
 
-// hold starts the jobs for a topic, or counts another user of them. The caller holds mu.
+// startJobs starts the jobs for a topic, or counts another user of them. The caller holds mu.
 func (e *Engine) startJobs(topic string, s *Subscription) {
 	e.maintain(topic, s)
 	e.startMover(topic)
@@ -96,9 +96,9 @@ func (e *Engine) endPartitionJobs(s *Subscription) {
 	}
 }
 
-// watchPartitionCount watches whether the number of partitions of the topic of s changes. If it
-// does, s fails, because it would miss the events of new partitions. Members that share partitions
-// watch the number by themselves. The caller holds mu.
+// watchPartitionCount checks from time to time whether the number of partitions of s's topic has
+// changed. If it has, s fails, because it would miss the events of new partitions. Members that
+// share partitions watch the number by themselves. The caller holds mu.
 func (e *Engine) watchPartitionCount(s *Subscription) {
 	p := e.partitions[s.Topic]
 	j := &sharedJob{users: 1}
@@ -111,13 +111,14 @@ func (e *Engine) watchPartitionCount(s *Subscription) {
 		if errors.Is(err, backend.ErrClosed) {
 			return
 		}
-		r.runIn(partitionCountPoll) // even after other errors, which the member meets elsewhere
+		r.runIn(partitionCountPoll) // even after other errors, which the member runs into elsewhere
 	})
 	e.jobs[[2]string{partition.NumberTopic(s.Topic), s.Group}] = j
 }
 
-// leaveTopic undoes joinTopic. After the last subscription of a group it ends the maintenance,
-// and after the last one of a topic its mover. It waits for a run under way.
+// leaveTopic undoes joinTopic. When the last subscription of a group leaves, it ends the
+// maintenance, and when the last one of a topic leaves, the topic's mover. It waits for a run under
+// way.
 func (e *Engine) leaveTopic(topic, group string) {
 	e.mu.Lock()
 	key := [2]string{topic, group}
@@ -138,7 +139,7 @@ func (e *Engine) leaveTopic(topic, group string) {
 	}
 }
 
-// maintain starts to call the backend's Maintainer, if there is one, for the group of s in topic.
+// maintain starts calling the backend's Maintainer, if there is one, for the group of s in topic.
 // Subscriptions to the same group share one job. The caller holds mu.
 func (e *Engine) maintain(topic string, s *Subscription) {
 	m, ok := backend.As[backend.Maintainer](e.backend)

@@ -13,7 +13,7 @@ import (
 )
 
 // A leaseExtender extends the leases of all Holds every third of a lease. After a failure it tries
-// again after a twelfth, because little of the lease is left. It has a goroutine only while it
+// again after only a twelfth, because little of the lease is left. It has a goroutine only while it
 // works.
 type leaseExtender struct {
 	sub  *Subscription
@@ -21,7 +21,7 @@ type leaseExtender struct {
 	stop context.CancelFunc
 
 	mu    sync.Mutex
-	works chan struct{} // closed when the work under way has ended; nil: there is none
+	works chan struct{} // closed when the current work has ended; nil if there is none
 }
 
 func (k *leaseExtender) init(s *Subscription) {
@@ -29,7 +29,7 @@ func (k *leaseExtender) init(s *Subscription) {
 	k.ctx, k.stop = context.WithCancel(context.Background())
 }
 
-// wake starts the work, unless it is going on.
+// wake starts the work unless it is already under way.
 func (k *leaseExtender) wake() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,8 +56,8 @@ func (k *leaseExtender) work() {
 	}
 }
 
-// end lets no further work begin, and cancels the work under way. It returns a channel that is
-// closed when nothing is going on any more.
+// end prevents further work, and cancels the work under way. It returns a channel that is closed
+// when that work has ended.
 func (k *leaseExtender) end() <-chan struct{} {
 	k.stop()
 	k.mu.Lock()
@@ -86,8 +86,8 @@ func (k *leaseExtender) extend() (answered bool) {
 	return k.extendAll(sources)
 }
 
-// extendAll extends the leases of all Holds of the sources. Each source has its own calls, so
-// that one that hangs does not hold up the others.
+// extendAll extends the leases of all Holds of the sources. Each source gets its own calls, so that
+// one that hangs doesn't hold up the others.
 func (k *leaseExtender) extendAll(sources []*ledger.Source) (answered bool) {
 	if len(sources) == 1 {
 		return k.extendOf(attachmentIn(sources[0]))
@@ -108,7 +108,7 @@ func (k *leaseExtender) extendAll(sources []*ledger.Source) (answered bool) {
 	return !failed.Load()
 }
 
-const extendAtOnce = 64 // calls of Extend at the same time
+const extendAtOnce = 64 // Extend calls at the same time
 
 func (k *leaseExtender) extendOf(a *attachment) (answered bool) {
 	s := k.sub
@@ -162,8 +162,8 @@ func (k *leaseExtender) extendSome(a *attachment, hs []*Hold, ds []*backend.Deli
 	return troubled == 0
 }
 
-// keepable returns the Holds of attachment a whose leases are to be extended, and copies of
-// their deliveries, because the release of a Hold changes its delivery.
+// keepable returns the Holds of attachment a whose leases should be extended, with copies of their
+// deliveries, because releasing a Hold changes its delivery.
 func (s *Subscription) keepable(a *attachment) (hs []*Hold, ds []*backend.Delivery) {
 	s.ledger.lock()
 	defer s.ledger.unlock()

@@ -9,20 +9,20 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A lockedLedger is the ledger of a subscription behind a lock. Its method unlock carries out the
-// effects of the ledger.
+// A lockedLedger is the ledger of a subscription behind a lock. unlock carries out the ledger's
+// effects.
 type lockedLedger struct {
 	sub *Subscription
 
 	mu sync.Mutex
 	*ledger.Ledger
-	timer     *time.Timer   // calls tick at the moment armed
-	armed     instant       // zero: the timer is stopped
+	timer     *time.Timer   // calls tick at the time armed
+	armed     instant       // zero if the timer is stopped
 	quiet     chan struct{} // closed when the ledger is quiet
-	changed   chan struct{} // gets a value after each unlock once a drain has begun
+	changed   chan struct{} // gets a value after each unlock, once a drain has begun
 	ended     bool
 	workers   sync.WaitGroup
-	unflushed []*consumer // whose acknowledgements wait for a flush
+	unflushed []*consumer // those whose acknowledgements are waiting for a flush
 }
 
 func (b *lockedLedger) init(s *Subscription) {
@@ -44,8 +44,8 @@ func (b *lockedLedger) lock() {
 }
 
 // unlock carries out the effects of what was recorded since lock. The results of successful runs
-// reach the limiter together with the next Hold that is released, or the next failed run, because a
-// call for each run would cost more.
+// are passed to the limiter only with the next Hold that is released or the next failed run,
+// because one call per run would cost more.
 func (b *lockedLedger) unlock() {
 	s, out := b.sub, &b.Out
 	b.passAcks()
@@ -127,7 +127,7 @@ func (b *lockedLedger) tick() {
 	b.unlock()
 }
 
-// carryOut carries out effects of the ledger. No lock is held.
+// carryOut carries out effects of the ledger. The caller holds no lock.
 func (s *Subscription) carryOut(effects []ledger.Effect) {
 	var back []*Hold
 	for _, e := range effects {
@@ -170,8 +170,8 @@ func (s *Subscription) carryOut(effects []ledger.Effect) {
 	}
 }
 
-// parkedPerSlot limits the events without a slot that wait for others of their key, as a multiple
-// of MaxInFlight.
+// parkedPerSlot limits how many events may wait without a slot for others with their key, as a
+// multiple of MaxInFlight.
 const parkedPerSlot = 16
 
 // end stops the timer.

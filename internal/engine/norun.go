@@ -8,12 +8,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// errElsewhere is the Delivery.Err of an event that was redriven from the dead letters of another
-// group. This group acknowledges it without a run.
+// errElsewhere is the Delivery.Err of an event that was redriven from another group's dead letters.
+// This group acknowledges it without a run.
 var errElsewhere = errors.New("eventbus: the event was sent again for another group")
 
-// refuse settles h, which is unfit, without a run. Its Delivery.Err decides between an
-// acknowledgement and a dead letter.
+// refuse settles h, which is unfit, without a run. Its Delivery.Err decides whether it is
+// acknowledged or dead-lettered.
 func (s *Subscription) refuse(h *Hold) {
 	t, err := consumerOf(h).settler, h.Delivery.Err
 	switch {
@@ -36,14 +36,14 @@ func (s *Subscription) refuse(h *Hold) {
 // errKeyFailed is the reason to dead-letter an event without a run (FailAll).
 var errKeyFailed = unrun(ReasonKeyFailed, errors.New("eventbus: an earlier event of its key has failed for good"))
 
-// mostHanging limits the runs of one event that hang in this member, so that an event whose handler
-// never returns doesn't occupy all handlers. Further attempts fail without a run.
+// mostHanging limits how many runs of one event may hang in this member, so that an event whose
+// handler never returns doesn't occupy all handlers. Further attempts fail without a run.
 const mostHanging = 3
 
-// notRun is called on a worker before r. It returns the reason to settle the Hold of r without a
-// run, as an error that decide turns into the verdict; nil: it runs. Without FailAll, no worker
-// gets a Hold that is unfit. With OnReceive, handleEach acknowledges h before; FailAll excludes
-// OnReceive.
+// notRun is called by a worker before it runs r. It returns nil if r should run. Otherwise it
+// returns an error saying why not, which decide turns into a verdict. Without FailAll, no worker
+// gets an unfit Hold. In OnReceive mode handleEach has already acknowledged the Hold; FailAll can't
+// be combined with OnReceive.
 func (s *Subscription) notRun(r *Run) error {
 	h := r.hold
 	if r.hanging >= mostHanging {
@@ -66,9 +66,10 @@ func (s *Subscription) notRun(r *Run) error {
 	return nil
 }
 
-// unfit is called when h arrives. It reports whether refuse settles h without a worker, because its
-// Delivery.Err is set or it is spent, see [Policy.spent]. With FailAll, a spent or too large Hold
-// keeps its position in its lane, and a worker dead-letters it, see notRun.
+// unfit is called when h arrives. It reports whether h is unfit: refuse must settle it without a
+// worker, because its Delivery.Err is set or it is spent (see [Policy.spent]). With FailAll, a Hold
+// that is spent or too large keeps its position in its lane instead, and a worker dead-letters it
+// (see notRun).
 func (s *Subscription) unfit(h *Hold) bool {
 	if s.FailAll {
 		return h.Delivery.Err != nil && !errors.Is(h.Delivery.Err, backend.ErrTooLarge)

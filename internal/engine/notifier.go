@@ -10,25 +10,26 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A notifier calls the hooks of the observer: Published and Handled on the goroutine of its caller,
-// and all others on the goroutine of its queue.
+// A notifier calls the hooks of the observer: Published and Handled on its caller's goroutine, and
+// all others on the goroutine of its queue.
 type notifier struct {
 	now   observer.Observer
 	later observer.Observer
 	queue *observer.Queue
 }
 
-const maxBehind = 4096 // calls of hooks that may wait in the queue
+const maxBehind = 4096 // how many hook calls may wait in the queue
 
 func newNotifier(o observer.Observer) *notifier {
 	q := observer.Async(o, maxBehind)
 	later := q.Observer()
-	o.Failed = later.Failed // for a panic of a hook that is called now
+	o.Failed = later.Failed // for a panic of a hook that is called directly
 	return &notifier{now: observer.Safe(o), later: later, queue: q}
 }
 
-// close reports that the bus has stopped with err, after everything that waits in the queue. It
-// waits until the queue is empty or ctx is done; if ctx is done already, for at most 100 ms.
+// close reports that the bus has stopped with err, after everything that is waiting in the queue.
+// It waits until the queue is empty or ctx is done; if ctx is done already, it waits for at most
+// 100 ms.
 func (n *notifier) close(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
@@ -36,20 +37,19 @@ func (n *notifier) close(ctx context.Context, err error) {
 		defer cancel()
 	}
 	_ = n.queue.Wait(ctx) // a full queue would drop the last call
-	// notify calls hook with e, unless hook is nil.
 	notify(n.later.Stopped, observer.Stopped{Err: err})
 	_ = n.queue.Wait(ctx)
 }
 
-// tell calls hook with e, unless hook is nil.
+// notify calls hook with e, unless hook is nil.
 func notify[E any](hook func(E), e E) {
 	if hook != nil {
 		hook(e)
 	}
 }
 
-// call calls f, a function of the program, on the queue's goroutine. If f panics, call
-// reports the panic to the observer's hook Failed, with name and about.
+// call calls f, a function of the program, on the queue's goroutine. If f panics, call reports the
+// panic to the observer's hook Failed, with name and about.
 func (n *notifier) call(name string, about observer.About, f func()) {
 	n.queue.Call(func() {
 		if err := guarded(func() error { f(); return nil }); err != nil {
@@ -76,7 +76,7 @@ func (n *notifier) published(topic string, msgs []*backend.Message, took time.Du
 	notify(n.now.Published, p)
 }
 
-// dropped reports how many of msgs, for topic, were dropped, and returns their number.
+// dropped reports how many of msgs, all for topic, were dropped, and returns their number.
 func (n *notifier) dropped(topic string, msgs []*backend.Message, err error) int {
 	d := observer.Dropped{Topic: topic, Err: ErrDropped}
 	for i, m := range msgs {

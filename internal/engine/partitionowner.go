@@ -14,12 +14,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A partitionOwner lets a subscription work on the partitions that its coordinator gets. Each of
-// them is a consumer. It is the partition.Owner of the coordinator.
+// A partitionOwner makes a subscription work on the partitions that its coordinator acquires, each
+// of which is a consumer. It is the coordinator's partition.Owner.
 type partitionOwner struct {
 	sub         *Subscription
-	coordinator *partition.Coordinator // nil: the subscription owns no partitions
-	parting     sync.WaitGroup         // consumers that end
+	coordinator *partition.Coordinator // nil if the subscription doesn't share partitions
+	parting     sync.WaitGroup         // consumers that are ending
 }
 
 var _ partition.Owner = (*partitionOwner)(nil)
@@ -27,7 +27,8 @@ var _ partition.Owner = (*partitionOwner)(nil)
 // errNotOwned is the error of a call that only the owner of a partition may make.
 var errNotOwned = fmt.Errorf("%w: another member may have the partition", backend.ErrLeaseLost)
 
-// open creates the group in all partitions, so that it misses no event, and attaches to the tokens.
+// open creates the group in all partitions, so that it misses no events, and attaches to the
+// tokens.
 func (o *partitionOwner) open(ctx context.Context) error {
 	s := o.sub
 	if err := partition.Check(s.engine.backend, s.Topic); err != nil {
@@ -68,14 +69,14 @@ func (o *partitionOwner) start() {
 	}
 }
 
-// drain begins to give back all partitions.
+// drain starts giving back all partitions.
 func (o *partitionOwner) drain() {
 	if o.coordinator != nil {
 		o.coordinator.Drain()
 	}
 }
 
-// close waits until all consumers have ended, and leaves the tokens.
+// close waits until all consumers have ended, and then leaves the tokens.
 func (o *partitionOwner) close() error {
 	if o.coordinator == nil {
 		return nil
@@ -86,7 +87,7 @@ func (o *partitionOwner) close() error {
 	return callDriver("Close of a Source", func() error { return o.coordinator.Close(ctx) })
 }
 
-// Gained begins a consumer.
+// Gained starts a consumer.
 func (o *partitionOwner) Gained(claim *partition.Claim) {
 	s, l := o.sub, &o.sub.consumers
 	c := newConsumer(s, s.Config.Topics[claim.Partition], s.Start, false)
@@ -96,7 +97,7 @@ func (o *partitionOwner) Gained(claim *partition.Claim) {
 	l.mu.Lock()
 	if s.ctx.Err() != nil {
 		l.mu.Unlock()
-		claim.Ends() // nobody has heard of it
+		claim.Ends() // nobody knows of it yet
 		go o.coordinator.GiveBack(claim, true)
 		return
 	}
@@ -111,7 +112,7 @@ func (o *partitionOwner) Gained(claim *partition.Claim) {
 	o.notify(claim, true, nil)
 }
 
-// Shed lets the runs of a consumer end, and gives the rest back.
+// Shed lets a consumer's current runs finish, and gives the rest back.
 func (o *partitionOwner) Shed(claim *partition.Claim) {
 	if c := o.consumerOfClaim(claim); c != nil {
 		c.revoke(nil)
@@ -128,7 +129,7 @@ func (o *partitionOwner) Lost(claim *partition.Claim, why error) {
 	o.notifyEnd(claim, why)
 }
 
-// Troubled shows that the coordinator cannot reach the broker; nil: it can.
+// Troubled shows that the coordinator can't reach the broker or, if err is nil, that it can again.
 func (o *partitionOwner) Troubled(err error) {
 	s := o.sub
 	if err == nil {
@@ -143,7 +144,7 @@ func (o *partitionOwner) Troubled(err error) {
 // Failed ends the subscription.
 func (o *partitionOwner) Failed(err error) { o.sub.fail(err) }
 
-// notifyEnd reports, once, that the partition of claim is not owned any more.
+// notifyEnd reports, only once, that the partition of claim is no longer owned.
 func (o *partitionOwner) notifyEnd(claim *partition.Claim, why error) {
 	if claim.Ends() {
 		o.notify(claim, false, why)
@@ -157,7 +158,7 @@ func (o *partitionOwner) notify(claim *partition.Claim, gained bool, why error) 
 	})
 }
 
-// reasonOf returns the reason of a move of a partition.
+// reasonOf returns the reason why a partition has moved.
 func reasonOf(gained bool, why error) string {
 	switch {
 	case gained:
@@ -172,7 +173,7 @@ func reasonOf(gained bool, why error) string {
 	return observer.ReasonExpired
 }
 
-// consumerOfClaim returns the consumer of claim; nil: it has ended.
+// consumerOfClaim returns the consumer of claim, or nil if it has ended.
 func (o *partitionOwner) consumerOfClaim(claim *partition.Claim) *consumer {
 	l := &o.sub.consumers
 	l.mu.Lock()
@@ -183,8 +184,8 @@ func (o *partitionOwner) consumerOfClaim(claim *partition.Claim) *consumer {
 	return nil
 }
 
-// Owned returns the partitions that the subscription owns now, sorted; nil if it shares none with
-// other members.
+// Owned returns the partitions that the subscription owns now, sorted, or nil if it doesn't share
+// them with other members.
 func (s *Subscription) Owned() (owned []int) {
 	if s.owns() {
 		owned = []int{}
@@ -198,8 +199,8 @@ func (s *Subscription) Owned() (owned []int) {
 	return owned
 }
 
-// revoke lets no further event of c begin, and ends its fetcher. If why is not nil, the leases of
-// its Holds are lost.
+// revoke keeps further events of c from starting, and ends its fetcher. If why is not nil, c's
+// Holds lose their leases.
 func (c *consumer) revoke(why error) {
 	s := c.sub
 	c.stop()
@@ -215,7 +216,7 @@ func (c *consumer) revoke(why error) {
 	s.ledger.unlock()
 }
 
-// part begins to wait until c has no Hold; then it closes c and gives its partition back.
+// part starts waiting until c has no Holds left; then it closes c and gives its partition back.
 func (c *consumer) part() {
 	c.parts.Do(func() { c.sub.owner.parting.Go(c.leave) })
 }
@@ -225,7 +226,7 @@ func (c *consumer) leave() {
 	<-c.fetched
 	clean := true
 	if a := c.attachment.Load(); a != nil {
-		c.revoke(nil) // of an attachment that the fetcher has made since
+		c.revoke(nil) // of an attachment that the fetcher has created since
 		s.ledger.lock()
 		s.ledger.End(a.holds)
 		s.ledger.unlock()
@@ -233,7 +234,7 @@ func (c *consumer) leave() {
 		s.ledger.lock()
 		left := time.Duration(a.holds.LeasedUntil() - s.ledger.Now)
 		s.ledger.unlock()
-		if left > 0 { // events could not be given back, and are not due before
+		if left > 0 { // some events couldn't be given back, and aren't due before then
 			clean = claim.Leases() && wait.Sleep(s.ctx, left)
 		}
 	}
@@ -251,13 +252,13 @@ func (c *consumer) leave() {
 	s.owner.coordinator.GiveBack(claim, clean)
 }
 
-// leaveTopic undoes joinTopic, once.
+// leaveTopic undoes joinTopic, but only once.
 func (c *consumer) leaveTopic() {
 	c.left.Do(func() { c.sub.engine.leaveTopic(c.topic, c.sub.Group) })
 }
 
-// Origin returns the topic of h as the program names it, and the partition and epoch of its owner;
-// zero: the topic has no partitions.
+// Origin returns the topic of h as the program names it, and the number and epoch of its partition,
+// which are zero if the topic has no partitions.
 func Origin(h *Hold) (topic string, number, epoch int) {
 	c := consumerOf(h)
 	if c.claim != nil {

@@ -12,15 +12,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/partition"
 )
 
-// A partitionedTopic is a topic with partitions, each of which is a topic of its own.
+// A partitionedTopic is a topic with partitions, each of which is a topic itself.
 type partitionedTopic struct {
 	names  []string // of the partitions
 	turn   atomic.Uint32
-	agreed *setup // reads the number in the broker, or stores it
+	agreed *setup // reads the number from the broker, or stores it
 	pledge partition.Pledge
 }
 
-// partitions are the topics with partitions, by name.
+// partitions maps the names of topics that have partitions.
 type partitions map[string]*partitionedTopic
 
 // newPartitions returns the topics whose numbers of partitions are given.
@@ -47,7 +47,7 @@ func newPartitions(b backend.Backend, numbers map[string]int) partitions {
 	return all
 }
 
-// withSettings returns the settings of topics, where the partitions of a topic have its settings.
+// withSettings returns the settings of topics, and gives each partition the settings of its topic.
 func (ps partitions) withSettings(all map[string]Topic) map[string]Topic {
 	if len(ps) == 0 {
 		return all
@@ -76,8 +76,8 @@ func (p *partitionedTopic) agree() *setup {
 }
 
 // confirm returns err, the result of a Publish. If the Publish took so long that the number of
-// partitions has changed since, it returns another error, because nobody may read the partitions of
-// the messages.
+// partitions has changed since, it returns a different error, because nobody may be reading the
+// partitions of the messages.
 func (p *partitionedTopic) confirm(before *setups, err error) error {
 	if p.pledge.Holds() || err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 		return err
@@ -89,9 +89,9 @@ func (p *partitionedTopic) confirm(before *setups, err error) error {
 	return err
 }
 
-// partitionOf returns the name of the partition of m. A message without a key that the broker has
-// to store once goes to the partition of its mark, so that a repeated Publish finds the earlier
-// one.
+// partitionOf returns the name of the partition of m. If m has no key and the broker must store it
+// only once, it goes to the partition of its Once mark, so that a repeated Publish finds the
+// earlier copy.
 func (p *partitionedTopic) partitionOf(m *backend.Message) string {
 	n := len(p.names)
 	switch {

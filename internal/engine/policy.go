@@ -11,18 +11,17 @@ import (
 
 // A Policy decides how an event is settled after a failed run.
 type Policy struct {
-	MaxAttempts int // the highest MaxAttempts of any Plan; 0: no limit
+	MaxAttempts int // the highest MaxAttempts of any Plan; 0 for no limit
 
-	// Plan fills in the plan for h, whose run ended with err. After a panic in it, the fields
-	// that it has set are valid.
+	// Plan fills in the plan for h, whose run ended with err. If it panics, the fields it has set
+	// so far are valid.
 	Plan func(h *Hold, err error, plan *Plan)
 
-	// OwnAttempts returns the limit of attempts that the event itself sets; 0: no limit. ok
+	// OwnAttempts returns the limit of attempts that the event itself sets, or 0 for no limit. ok
 	// is false if the event sets none. OwnAttempts may be nil.
 	OwnAttempts func(h *Hold) (attempts int, ok bool)
 
-	// Class returns the class of err for a dead letter. If Class is nil, ErrorClass returns
-	// it.
+	// Class returns the class of err for a dead letter. If Class is nil, ErrorClass is used.
 	Class func(err error) string
 
 	LeaveTimeouts bool // an event whose run timed out is redelivered when its lease expires
@@ -33,12 +32,12 @@ type Policy struct {
 
 // A Plan says how often and when to retry an event after a failed attempt.
 type Plan struct {
-	MaxAttempts int           // the limit of attempts; 0: no limit
+	MaxAttempts int           // the limit of attempts; 0 for no limit
 	After       time.Duration // the delay until the next attempt
-	Discard     bool          // after the last attempt, make no dead letter
+	Discard     bool          // don't make a dead letter after the last attempt
 }
 
-// limit returns how many attempts h may have; 0: no limit.
+// limit returns how many attempts h may have, or 0 if there is no limit.
 func (p Policy) limit(h *Hold) int {
 	if p.OwnAttempts == nil || p.MaxAttempts == 0 || h.Attempt <= p.MaxAttempts {
 		return p.MaxAttempts
@@ -49,7 +48,7 @@ func (p Policy) limit(h *Hold) int {
 	return p.MaxAttempts
 }
 
-// last reports whether h has no attempt left after a timeout.
+// last reports whether h has no attempts left after a timeout.
 func (p Policy) last(h *Hold) bool {
 	most := p.MaxAttempts
 	if p.OwnAttempts != nil {
@@ -60,27 +59,27 @@ func (p Policy) last(h *Hold) bool {
 	return most > 0 && h.Attempt >= most
 }
 
-// suspect reports whether h has more attempts than its limit. Failed runs cannot explain
-// this, but a run that ended the process can.
+// suspect reports whether h has had more attempts than its limit. Failed runs can't explain this,
+// but a run that crashed the process can, so h is suspected of it.
 func (p Policy) suspect(h *Hold) bool {
 	most := p.limit(h)
 	return most > 0 && h.Attempt > most
 }
 
-// spent reports whether h is dead-lettered without another run, because its attempts far
-// exceed its limit. The cause is runs that ended the process: runs of h, or of events
-// beside it.
+// spent reports whether h must be dead-lettered without another run, because it has had far more
+// attempts than its limit. The cause is runs that crashed the process: runs of h, or of events that
+// ran beside it.
 func (p Policy) spent(h *Hold) bool {
 	most := p.limit(h)
 	return p.exact && most > 0 && h.Attempt > max(3*most, most+16)
 }
 
-// A result has the facts about a run that has ended, for decide.
+// A result describes a run that has ended, for decide.
 type result struct {
 	ledger.Returned
 	hold   *Hold
 	err    error // the handler's result
-	manual bool  // manual mode, in which a nil err does not acknowledge
+	manual bool  // manual mode, in which returning nil doesn't acknowledge the event
 }
 
 // A verdict is how the event is settled after a run.
@@ -91,7 +90,7 @@ type verdict struct {
 	most    int           // Plan.MaxAttempts, for Retry and leftToLease
 }
 
-const leftToLease = "left to its lease" // the reason if Policy.LeaveTimeouts applies
+const leftToLease = "left to its lease" // the reason when Policy.LeaveTimeouts applies
 
 // The reasons for a dead letter or a discard.
 const (
@@ -99,7 +98,7 @@ const (
 	ReasonExhausted  = "exhausted"   // every attempt failed
 	ReasonKeyFailed  = "key-failed"  // an earlier event of its key failed for good (FailAll)
 	ReasonUnreadable = "unreadable"  // the stored body cannot be decoded
-	ReasonNoVerdict  = "no-verdict"  // it was delivered too often without a result of a run
+	ReasonNoVerdict  = "no-verdict"  // it was delivered too often without a run returning a result
 	ReasonDropped    = "dropped"     // the handler returned Drop
 	ReasonGone       = "gone"        // the stored body is lost
 	ReasonOnReceive  = "on-receive"  // the run failed after the acknowledgement (OnReceive)
@@ -110,8 +109,8 @@ const (
 	ReasonUnknown = "unknown-type" // its type has no handler
 )
 
-// plan calls p.Plan, which is code of the program. If that code panics before it has set
-// After, the event is retried in a second.
+// plan calls p.Plan, which is code of the program. If that code panics before it has set After, the
+// event is retried after a second.
 func (p Policy) plan(s *Subscription, h *Hold, cause error) Plan {
 	plan := Plan{MaxAttempts: p.MaxAttempts, After: time.Second}
 	err := guarded(func() error { p.Plan(h, cause, &plan); return nil })

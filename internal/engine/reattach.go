@@ -15,8 +15,8 @@ import (
 
 // recoverFrom handles an error of Receive, and reports whether the fetcher continues. It usually
 // waits before it returns. If the group is lost, it attaches again without waiting, because the new
-// group misses events that are published before it exists. If no Receive has succeeded since the
-// last time it did so, it waits first.
+// group misses events that are published before it exists. It does wait first if no Receive has
+// succeeded since it last did so.
 func (f *fetcher) recoverFrom(err error, again *wait.Backoff) bool {
 	for {
 		f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
@@ -56,9 +56,9 @@ func (f *fetcher) recoverFrom(err error, again *wait.Backoff) bool {
 	}
 }
 
-// topicDeleted reports whether a topic that was found by a pattern has been deleted, and ends its
-// consumer if so, because attaching again would create the topic. If topics cannot be listed, the
-// caller goes on as for other topics.
+// topicDeleted reports whether a topic that was found through a pattern has been deleted. If so, it
+// ends the topic's consumer, because attaching again would recreate the topic. If topics can't be
+// listed, the caller proceeds as for other topics.
 func (f *fetcher) topicDeleted(why error) bool {
 	if !f.found {
 		return false
@@ -71,8 +71,8 @@ func (f *fetcher) topicDeleted(why error) bool {
 	return true
 }
 
-// begin attaches to a topic that was found while s runs, or that could not be attached before.
-// After a failure it tries again. It reports whether the fetcher continues.
+// begin attaches to a topic that was found while s was running, or that could not be attached
+// before. It tries again after a failure. It reports whether the fetcher continues.
 func (f *fetcher) begin(again *wait.Backoff) bool {
 	defer f.barrier.wait(f.ctx)
 	arrive := sync.OnceFunc(f.barrier.arrive)
@@ -98,7 +98,7 @@ func (f *fetcher) begin(again *wait.Backoff) bool {
 		if !f.backOff(err, again.Next()) {
 			return false
 		}
-		if f.topicDeleted(err) { // it has been deleted since
+		if f.topicDeleted(err) { // it was deleted in the meantime
 			return false
 		}
 	}
@@ -118,14 +118,14 @@ func (f *fetcher) beginOnce() error {
 	return f.open(ctx)
 }
 
-// reportAttachError reports to the observer, and in the status, that the topic cannot be attached.
+// reportAttachError reports, to the observer and in the status, that the topic can't be attached.
 func (f *fetcher) reportAttachError(err error) {
 	f.sub.notifier.failed(observer.Receive, f.about(), 0, err)
 	f.sub.status.trouble(noReceive, f.consumer, err)
 }
 
-// backOff waits for d after err, the error of a call. If the broker could not be reached, it ends
-// early when another call of the bus succeeds. It returns false if a drain has begun.
+// backOff waits for d after a call has failed with err. If the broker could not be reached, it
+// stops waiting when another call of the bus succeeds. It returns false if a drain has begun.
 func (f *fetcher) backOff(err error, d time.Duration) bool {
 	if isTransient(err) {
 		return f.sub.engine.recovery.Sleep(f.ctx, d)
@@ -133,7 +133,7 @@ func (f *fetcher) backOff(err error, d time.Duration) bool {
 	return wait.Sleep(f.ctx, d)
 }
 
-// reattach attaches to a lost group, which creates topic and group again. All Holds lose their
+// reattach attaches to a lost group, which recreates the topic and the group. All Holds lose their
 // leases, because they belong to the old group.
 func (f *fetcher) reattach(why error) error {
 	ctx, cancel := context.WithTimeout(f.ctx, attachTimeout)
@@ -154,20 +154,20 @@ func (f *fetcher) reattach(why error) error {
 	_ = old.close() // may fail, because the group is gone
 	f.sub.notifier.noticed(backend.Notice{
 		Topic: f.topic, Group: f.sub.Group, Err: why,
-		Text: fmt.Sprintf("the group was lost and has been created again, starting %s; events may be missing, and settled events may come again, together with the %d that were held here",
+		Text: fmt.Sprintf("the group was lost and has been created again, starting %s; events may be missing, and settled events may be redelivered, together with the %d that were held here",
 			cmp.Or(string(start), "with the earliest"), lost),
 	})
 	return nil
 }
 
-// attachAfter attaches to a lost group, to start after the given position. If the backend
-// refuses the position, the topic was lost too. The group then starts with the earliest event,
+// attachAfter attaches to a lost group so that it starts after the given position. If the backend
+// refuses the position, the topic was lost, too. The group then starts with the earliest event,
 // because all events are new.
 func (f *fetcher) attachAfter(ctx context.Context, last, position string) (a *attachment, start backend.Start, fresh bool, err error) {
 	switch {
 	case position != "":
 		start = backend.StartAfter(position)
-	case last == "": // the member has received nothing
+	case last == "": // the member has received nothing yet
 		start = f.start
 	}
 	a, err = f.attach(ctx, start)
@@ -178,10 +178,10 @@ func (f *fetcher) attachAfter(ctx context.Context, last, position string) (a *at
 	return a, start, fresh || last == "", err
 }
 
-// fail ends s, which has failed for good. The program still has to call Drain.
+// fail ends s, which has failed permanently. The program still has to call Drain.
 func (s *Subscription) fail(err error) {
 	if s.ctx.Err() != nil {
-		return // a drain has begun, and closes s
+		return // a drain has begun, and will close s
 	}
 	err = fmt.Errorf("eventbus: subscription %s/%s: %w", s.Topic, s.Group, err)
 	s.status.enter(observer.Closed, err)

@@ -9,26 +9,26 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// A roundRobin lets the topics of a subscription read in turn, because a waiting Receive occupies a
-// slot of the limiter, and often a connection. A turn is one Receive. While a topic waits for its
-// turn or for a slot, a Receive ends once it has brought nothing for the length of a turn. That way
-// each topic is read once in a round, which takes about a second.
+// A roundRobin makes the topics of a subscription read in turn, because a waiting Receive occupies
+// a slot of the limiter and often a connection. A turn is one Receive. While another topic is
+// waiting for its turn or for a slot, a Receive ends once it has returned nothing for the length of
+// a turn. That way each topic is read once per round, which takes about a second.
 //
-// A topic is busy if its last Receive brought events. Busy topics have a quarter of the turns to
-// themselves, and these pass quickly from one to the next: busy topics don't wait for idle ones,
-// nor idle ones for them. A subscription with one topic has a nil *roundRobin.
+// A topic is busy if its last Receive returned events. A quarter of the turns is reserved for busy
+// topics and passes quickly from one to the next, so busy topics don't wait for idle ones, nor idle
+// ones for them. A subscription with one topic has a nil *roundRobin.
 type roundRobin struct {
 	mu      sync.Mutex
 	topics  int
 	idle    turnQueue
 	busy    turnQueue
-	waiters int // turns that wait for the ledger or for a slot
+	waiters int // turns that are waiting for the ledger or for a slot
 	timer   *time.Timer
 }
 
-// A turnQueue holds the turns that go on at the same time, at most most, and those that wait.
+// A turnQueue holds the current turns, of which there are at most limit, and those that are waiting.
 type turnQueue struct {
-	most    int
+	limit   int
 	open    []*turn
 	waiting wait.Queue[*turn, struct{}]
 }
@@ -36,20 +36,20 @@ type turnQueue struct {
 // A turn is the right to call Receive.
 type turn struct {
 	busy  bool
-	since time.Time // when Receive was called; zero: it was not yet
+	since time.Time // when Receive was called; zero if it hasn't been yet
 	end   func()    // ends the Receive
-	ended bool      // end was called
+	ended bool      // end has been called
 }
 
 const (
-	round     = time.Second           // the time in which each topic is read
-	leastTurn = 10 * time.Millisecond // the least length of a turn, and the length for a busy topic
+	round     = time.Second           // the time in which each topic is read once
+	leastTurn = 10 * time.Millisecond // the shortest turn, which is also the turn of a busy topic
 )
 
-// newRoundRobin lets at most most topics read at the same time.
-func newRoundRobin(most int) *roundRobin {
-	t := &roundRobin{busy: turnQueue{most: max(most/4, 1)}}
-	t.idle.most = max(most-t.busy.most, 1)
+// newRoundRobin returns a roundRobin in which at most limit topics read at the same time.
+func newRoundRobin(limit int) *roundRobin {
+	t := &roundRobin{busy: turnQueue{limit: max(limit/4, 1)}}
+	t.idle.limit = max(limit-t.busy.limit, 1)
 	t.timer = time.AfterFunc(time.Hour, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *roundRobin) setTopics(topics int) {
 	t.topics = topics
 }
 
-// topicCount returns the number of topics; 1 for a nil *roundRobin.
+// topicCount returns the number of topics, which is 1 for a nil *roundRobin.
 func (t *roundRobin) topicCount() int {
 	if t == nil {
 		return 1
@@ -98,7 +98,7 @@ func (t *roundRobin) acquire(ctx context.Context, busy bool) (own *turn, ok bool
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !q.waiting.Leave(w) { // granted just now
+	if !q.waiting.Leave(w) { // it was granted just now
 		q.release(own)
 	}
 	return nil, false
@@ -111,10 +111,10 @@ func (t *roundRobin) queue(own *turn) *turnQueue {
 	return &t.idle
 }
 
-// grant begins the next turns.
+// grant starts the next turns.
 func (q *turnQueue) grant() {
 	q.waiting.Admit(func(own *turn) (struct{}, bool) {
-		if len(q.open) >= q.most {
+		if len(q.open) >= q.limit {
 			return struct{}{}, false
 		}
 		q.open = append(q.open, own)
@@ -122,13 +122,13 @@ func (q *turnQueue) grant() {
 	})
 }
 
-// release ends a turn, and begins the next one.
+// release ends a turn, and starts the next one.
 func (q *turnQueue) release(own *turn) {
 	q.open = slices.DeleteFunc(q.open, func(o *turn) bool { return o == own })
 	q.grant()
 }
 
-// begin records that the Receive of own begins, and that end cuts it short.
+// begin records that the Receive of own is starting, and that end cuts it short.
 func (t *roundRobin) begin(own *turn, end func()) {
 	if t == nil {
 		return
@@ -149,7 +149,7 @@ func (t *roundRobin) release(own *turn) {
 	t.queue(own).release(own)
 }
 
-// whileWaiting calls wait, which waits, within a turn, for the ledger or for a slot.
+// whileWaiting calls wait, which waits within a turn for the ledger or for a slot.
 func (t *roundRobin) whileWaiting(wait func()) {
 	if t == nil {
 		wait()
@@ -165,17 +165,17 @@ func (t *roundRobin) whileWaiting(wait func()) {
 	t.mu.Unlock()
 }
 
-// length returns how long the Receive of own may wait while others wait for it. Turns of busy
-// topics are short, because they ask for many messages. The caller holds mu.
+// length returns how long the Receive of own may wait while others are waiting for it. Busy topics
+// have short turns, because they ask for many messages. The caller holds mu.
 func (t *roundRobin) length(own *turn) time.Duration {
 	if own.busy {
 		return leastTurn
 	}
-	return max(round*time.Duration(t.idle.most)/time.Duration(max(t.topics, t.idle.most)), leastTurn)
+	return max(round*time.Duration(t.idle.limit)/time.Duration(max(t.topics, t.idle.limit)), leastTurn)
 }
 
-// preempt cuts short as many Receives that have waited for the length of a turn as there are others
-// that wait for a turn or a slot. It sets the timer for the next one. The caller holds mu.
+// preempt cuts short one Receive for each turn that is waiting, among the Receives that have waited
+// for the length of a turn. It sets the timer for the next check. The caller holds mu.
 func (t *roundRobin) preempt() {
 	now := time.Now()
 	next := t.preemptIn(&t.busy, now)
@@ -187,8 +187,8 @@ func (t *roundRobin) preempt() {
 	}
 }
 
-// preemptIn is preempt for one queue. It returns after which time to look again; zero: nobody
-// waits. The caller holds mu.
+// preemptIn is preempt for one queue. It returns the time until the next check, or zero if nobody
+// is waiting. The caller holds mu.
 func (t *roundRobin) preemptIn(q *turnQueue, now time.Time) (next time.Duration) {
 	need := q.waiting.Len() + t.waiters
 	for _, o := range q.open {
@@ -198,7 +198,7 @@ func (t *roundRobin) preemptIn(q *turnQueue, now time.Time) (next time.Duration)
 		switch left := t.length(o) - now.Sub(o.since); {
 		case o.ended:
 			need--
-		case o.end == nil: // it waits for the ledger or for a slot
+		case o.end == nil: // it is waiting for the ledger or for a slot
 		case left <= 0:
 			o.ended = true
 			o.end()

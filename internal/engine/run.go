@@ -14,17 +14,16 @@ import (
 // A Hold is a message that this member holds until it is settled or its lease is lost.
 type Hold = ledger.Hold
 
-// A Run is one call of a handler for one event. It may cloneKey the Hold of the event: a
-// handler that is stuck loses its Hold, and with OnReceive the event is acknowledged before
-// its run.
+// A Run is one call of a handler for one event. It may outlive the event's Hold: a stuck handler
+// loses its Hold, and with OnReceive the event is acknowledged before its run.
 type Run struct {
 	runCtx
 	sub     *Subscription
 	hold    *Hold
 	attempt int
-	call    *batchCall  // of the batch handler; nil: a handler of single events
-	counted atomic.Bool // failed has counted it, or shall not
-	hanging uint16      // earlier runs of the event that are stuck
+	call    *batchCall  // of the batch handler; nil for a handler of single events
+	counted atomic.Bool // failed has counted it, or must not
+	hanging uint16      // how many earlier runs of the event are stuck
 }
 
 // A batchCall is one call of a batch handler.
@@ -33,7 +32,7 @@ type batchCall struct {
 	live atomic.Int64 // runs whose context has not ended
 }
 
-// newRuns prepares a run of each Hold. The caller holds the ledger's lock.
+// newRuns prepares a run for each Hold. The caller holds the ledger's lock.
 func (s *Subscription) newRuns(hs []*Hold) []Run {
 	runs := make([]Run, len(hs))
 	var call *batchCall
@@ -51,14 +50,14 @@ func (s *Subscription) newRuns(hs []*Hold) []Run {
 	return runs
 }
 
-// Hold returns the event's Hold. It is valid until the handler has returned; in manual mode,
+// Hold returns the event's Hold. It is valid until the handler has returned or, in manual mode,
 // until settlement.
 func (r *Run) Hold() *Hold { return r.hold }
 
-// Delivery returns the delivery, valid as long as Hold.
+// Delivery returns the delivery. It is valid as long as Hold.
 func (r *Run) Delivery() *backend.Delivery { return &r.hold.Delivery }
 
-// Attempt returns the number of the attempt, counted from 1.
+// Attempt returns the number of the attempt, counting from 1.
 func (r *Run) Attempt() int { return r.attempt }
 
 // Redelivered is [ledger.Hold.Redelivered].
@@ -67,18 +66,18 @@ func (r *Run) Redelivered() bool { return r.hold.Redelivered() }
 // Subscription returns the Subscription that received the event.
 func (r *Run) Subscription() *Subscription { return r.sub }
 
-// Context returns the context of the run. In manual mode settlement ends the context.
+// Context returns the context of the run. In manual mode, settlement ends it.
 func (r *Run) Context() *runCtx { return &r.runCtx }
 
-// begin prepares the context of r for a call of the handler that begins at now.
+// begin prepares the context of r for a handler call that starts at now.
 func (r *Run) begin(now instant) {
 	if r.sub.Timeout > 0 {
 		r.limit(now.Plus(r.sub.Timeout))
 	}
 }
 
-// failed counts r as failed with err, unless it has been counted: a run that was given up at its
-// timeout may return later.
+// failed counts r as failed with err, unless it has been counted already: a run that was given up
+// at its timeout may return later.
 func (r *Run) failed(err error) {
 	if !r.counted.Swap(true) {
 		r.sub.counts.failed(err)
@@ -101,7 +100,7 @@ func (s *Subscription) endRun(run any, cause error) {
 	}
 }
 
-// aboutHold describes the event of h and its run; nil: none.
+// aboutHold describes the event of h and its run, which may be nil.
 func (s *Subscription) aboutHold(h *Hold, run any) observer.About {
 	about := observer.About{Topic: consumerOf(h).name, Group: s.Group, ID: h.Delivery.ID, Position: h.Delivery.Position, Attempt: h.Attempt}
 	if r, ok := run.(*Run); ok && r != nil {
@@ -125,11 +124,11 @@ func (s *Subscription) aboutLive(h *Hold, run any) observer.About {
 	return about
 }
 
-// typeOf returns the type of the event that m stores.
+// typeOf returns the type of the event in m.
 func typeOf(m *backend.Message) string { return m.Headers.Get(cloudevent.Type) }
 
-// Ack acknowledges the event of r and returns when the broker has confirmed it. If ctx ends
-// before the confirmation, the outcome is unknown. Ack is for manual mode only.
+// Ack acknowledges the event of r, and returns when the broker has confirmed it. If ctx ends before
+// that, the outcome is unknown. Ack is for manual mode only.
 func (r *Run) Ack(ctx context.Context) error {
 	b := &r.sub.ledger
 	b.lock()
@@ -144,8 +143,8 @@ func (r *Run) Ack(ctx context.Context) error {
 	return r.await(ctx, w)
 }
 
-// Nack settles the event of r as a failed run with the given cause. It returns when the event
-// is delayed, dead-lettered or discarded. Nack is for manual mode only.
+// Nack settles the event of r as a failed run with the given cause. It returns when the event has
+// been delayed, dead-lettered or discarded. Nack is for manual mode only.
 func (r *Run) Nack(ctx context.Context, cause error) error {
 	if cause == nil {
 		cause = errNack
@@ -162,14 +161,14 @@ func (r *Run) Nack(ctx context.Context, cause error) error {
 	if isFailure(cause) {
 		r.failed(cause)
 	}
-	r.counted.Store(true) // even without a failure, because the program has chosen the result
+	r.counted.Store(true) // even if it isn't a failure, because the program has chosen the result
 	f := result{hold: r.hold, err: cause, manual: true}
 	f.Interrupted = interrupted
 	r.sub.settle(f, nil)
 	return r.await(ctx, w)
 }
 
-// await waits for the settlement of the event of r.
+// await waits until the event of r is settled.
 func (r *Run) await(ctx context.Context, w <-chan error) (err error) {
 	select {
 	case err = <-w:

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// A runCtx is the context of one run of a handler. It makes a context of package context,
-// called inner, only when a method such as Done needs it, because inner is expensive.
-// Contexts derived from a runCtx are then derived from inner, and so need no goroutine.
-// Every event has a runCtx, so a runCtx is small.
+// A runCtx is the context of one run of a handler. Every event has one, so it is small. Only when a
+// method such as Done needs it does a runCtx create a context of package context, called inner,
+// because inner is expensive. Contexts that are derived from a runCtx are then derived from inner,
+// and so need no goroutine.
 type runCtx struct {
 	env      *runEnv
-	deadline instant // zero: none
+	deadline instant // zero for none
 
 	mu    sync.Mutex
-	inner *inner // nil until it is needed; ended if the run ended before
+	inner *inner // nil until it is needed; the value ended if the run ended before that
 	tag   any    // for the observer; see Tag
 }
 
-// ended is the inner of a run that has ended, until inner is needed.
+// ended is the inner of a run that has ended, until a real inner is needed.
 var ended = &inner{}
 
 // An inner is the context of package context behind a runCtx.
@@ -38,15 +38,15 @@ func (i *inner) end(cause error) {
 type runEnv struct {
 	clock
 	values  context.Context
-	timeout error // the cause when a run ends at its deadline
+	timeout error // the cause when a run reaches its deadline
 }
 
 var _ context.Context = (*runCtx)(nil)
 
-// prepare makes c usable. Nobody else uses it yet.
+// prepare makes c usable. Nobody else may be using it yet.
 func (c *runCtx) prepare(on *runEnv) { c.env = on }
 
-// limit sets the deadline of a run that begins, unless the context has ended already.
+// limit sets the deadline of a run that is about to start, unless the context has already ended.
 func (c *runCtx) limit(deadline instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +77,8 @@ func (c *runCtx) Err() error {
 	return c.inner.Err()
 }
 
-// Value returns the values of the context of Subscribe. After the end of c it asks inner,
-// so that context.Cause returns the cause.
+// Value returns the values of the context of Subscribe. After the end of c it consults inner, so
+// that context.Cause returns the cause.
 func (c *runCtx) Value(key any) any {
 	if key == (runKey{}) {
 		return c
@@ -91,8 +91,8 @@ func (c *runCtx) Value(key any) any {
 	return c.made().Value(key)
 }
 
-// made returns inner, and makes it if needed. inner ends by itself at the deadline. The
-// caller holds mu.
+// made returns inner, and creates it if needed. inner ends by itself at the deadline. The caller
+// holds mu.
 func (c *runCtx) made() *inner {
 	over := c.inner == ended
 	if c.inner != nil && !over {
@@ -136,7 +136,7 @@ func (c *runCtx) finish() {
 	}
 }
 
-// runKey is the key for which Value returns the runCtx itself, even on a context that a handler
+// runKey is the key for which Value returns the runCtx itself, even on a context that a handler has
 // derived from it.
 type runKey struct{}
 
@@ -151,8 +151,8 @@ func (s *Subscription) Running(ctx context.Context) bool {
 	return c.inner != ended && (c.inner == nil || c.inner.Err() == nil)
 }
 
-// Tag sets the tag of the run to which ctx belongs. The observer gets the tag with each
-// report about the run and its settlement. If ctx belongs to no run, Tag does nothing.
+// Tag sets the tag of the run to which ctx belongs. The observer gets the tag with each report
+// about the run and its settlement. If ctx doesn't belong to a run, Tag does nothing.
 func Tag(ctx context.Context, tag any) {
 	c, ok := ctx.Value(runKey{}).(*runCtx)
 	if !ok {
@@ -163,7 +163,7 @@ func Tag(ctx context.Context, tag any) {
 	c.tag = tag
 }
 
-// tagged returns the tag of the run; nil: none.
+// tagged returns the tag of the run, or nil if it has none.
 func (c *runCtx) tagged() any {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	schedulePoll = 5 * time.Second  // time between two checks for scheduled events, while there are none
+	schedulePoll = 5 * time.Second  // how often to check for scheduled events while there are none
 	firstLook    = time.Second      // after Subscribe
 	lookTimeout  = 10 * time.Second // of one check
-	deniedLooks  = 10 * time.Minute // time between two checks that the broker does not allow; only the first is reported
+	deniedLooks  = 10 * time.Minute // time between two checks that the broker doesn't allow; only the first is reported
 )
 
-// A mover publishes the scheduled events of a topic when they are due. While there are none,
-// it is a recurring job without a goroutine.
+// A mover publishes the scheduled events of a topic when they are due. While there are none, it is
+// a recurring job without a goroutine.
 type mover struct {
 	*recurringJob
 	woken   chan struct{}
 	working atomic.Bool
-	users   int // topics of subscriptions, and calls of RunMover; guarded by Engine.mu
+	users   int // topics of subscriptions, and RunMover calls; guarded by Engine.mu
 }
 
-// startMover counts a user of the mover of a topic, and starts the mover, unless the backend cannot
-// keep scheduled events. The subscriptions to the topic share it. The caller holds mu.
+// startMover counts a user of a topic's mover and starts the mover, unless the backend can't keep
+// scheduled events. All subscriptions to the topic share it. The caller holds mu.
 func (e *Engine) startMover(topic string) {
 	if m := e.movers[topic]; m != nil {
 		m.users++
@@ -49,7 +49,7 @@ func (e *Engine) startMover(topic string) {
 		},
 	}
 	again := wait.Broker()
-	again.Max = schedulePoll // after an outage, events that became due come soon
+	again.Max = schedulePoll // after an outage, overdue events should be published soon
 	denied := false
 	m.recurringJob = newRecurringJob(firstLook, func(r *recurringJob) {
 		err := callDriver("schedule", func() error { return m.run(r.ctx, work) })
@@ -73,7 +73,7 @@ func (e *Engine) startMover(topic string) {
 	e.movers[topic] = m
 }
 
-// RunMover runs the mover of a topic until ctx or the engine ends. It shares the mover with the
+// RunMover runs a topic's mover until ctx or the engine ends. It shares the mover with the
 // subscriptions to the topic.
 func (e *Engine) RunMover(ctx context.Context, topic string) error {
 	e.mu.Lock()
@@ -101,8 +101,8 @@ func (e *Engine) RunMover(ctx context.Context, topic string) error {
 	return nil
 }
 
-// releaseMover undoes startMover. It returns the mover that the caller has to end, or nil if it has
-// other users. The caller holds mu.
+// releaseMover undoes startMover. It returns the mover if the caller must end it, or nil if it
+// still has users. The caller holds mu.
 func (e *Engine) releaseMover(topic string) *mover {
 	m := e.movers[topic]
 	if m == nil {
@@ -115,7 +115,7 @@ func (e *Engine) releaseMover(topic string) *mover {
 	return m
 }
 
-// endMovers ends the movers that RunMover has left, and waits for their work under way.
+// endMovers ends the movers that RunMover has left behind, and waits for work under way.
 func (e *Engine) endMovers() error {
 	e.mu.Lock()
 	movers := e.movers
@@ -140,7 +140,7 @@ func (m *mover) run(ctx context.Context, work *later.Mover) error {
 	return work.Work(ctx)
 }
 
-// WakeMover makes the mover of a topic look for new scheduled events now.
+// WakeMover makes a topic's mover look for new scheduled events now.
 func (e *Engine) WakeMover(topic string) {
 	e.mu.Lock()
 	m := e.movers[topic]

@@ -15,17 +15,17 @@ import (
 
 // A settler has three queues: acknowledgements, Delays and dead letters. Each makes one call at a
 // time for all Holds that have accumulated. After a failed call, a Hold waits in the ledger for its
-// next call, so that it doesn't delay other Holds.
+// next call, so it doesn't delay others.
 type settler struct {
 	*consumer
 	acks        *batch.Group[*Hold]
 	delays      *batch.Group[*Hold]
 	deadLetters *deadLetterQueue
-	acking      []*backend.Delivery // memory that each call of Ack reuses
+	acking      []*backend.Delivery // memory that Ack calls reuse
 	failures    settleFailures
 
 	mu        sync.Mutex
-	lastCalls time.Time // the deadline of all calls after a drain has given up
+	lastCalls time.Time // deadline of all calls after a drain has given up
 }
 
 const acksPerCall = 256
@@ -57,17 +57,17 @@ func (t *settler) again(h *Hold) {
 
 // idle waits until the queues are empty.
 func (t *settler) idle() {
-	t.deadLetters.queue.Wait() // first, because an event whose dead letter is not stored becomes a Delay
+	t.deadLetters.queue.Wait() // first, because an event whose dead letter isn't stored becomes a Delay
 	t.delays.Wait()
 	t.acks.Wait()
 }
 
 const (
-	settleTimeout = 10 * time.Second       // bounds one call
-	lastSettle    = 250 * time.Millisecond // bounds all calls after a drain has given up
+	settleTimeout = 10 * time.Second       // limits one call
+	lastSettle    = 250 * time.Millisecond // limits all calls after a drain has given up
 	leastRetry    = 10 * time.Millisecond
 	firstRetry    = 100 * time.Millisecond
-	mostTries     = 10 // doublings of firstRetry
+	mostTries     = 10 // how often firstRetry may double
 	maxRetry      = time.Second
 )
 
@@ -83,14 +83,14 @@ func (t *settler) retryWait(h *Hold, err error) time.Duration {
 	return max(min(delay, time.Duration(h.Until()-now)/2), leastRetry)
 }
 
-// hopeless reports whether another call to settle h after wait cannot help. The caller holds the
-// ledger's lock.
+// hopeless reports whether it is pointless to wait and then call again to settle h. The caller
+// holds the ledger's lock.
 func (t *settler) hopeless(h *Hold, err error, wait time.Duration) bool {
 	return errors.Is(err, backend.ErrClosed) || errors.Is(err, backend.ErrLeaseLost) ||
 		errors.Is(err, errors.ErrUnsupported) || h.Lost() || h.Until() <= t.sub.ledger.Now.Plus(wait)
 }
 
-// carryOut settles h by the verdict v; err is the error of its run.
+// carryOut settles h according to the verdict v. err is the error of its run.
 func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	s := t.sub
 	switch v.outcome {
@@ -118,7 +118,7 @@ func (t *settler) carryOut(h *Hold, v verdict, err error) {
 	}
 }
 
-// ack acknowledges h, unless it was acknowledged before its run.
+// ack acknowledges h, unless that was already done before its run.
 func (t *settler) ack(h *Hold) {
 	b := &t.sub.ledger
 	b.lock()
@@ -130,8 +130,8 @@ func (t *settler) ack(h *Hold) {
 	b.Acknowledge(h)
 }
 
-// ackUnhandled is like ack. Since the handler of h does not run, or not again, the next event of
-// its key may run in every Mode.
+// ackUnhandled is like ack. Since the handler of h doesn't run, or doesn't run again, the next
+// event with its key may run in any Mode.
 func (t *settler) ackUnhandled(h *Hold) {
 	t.sub.ledger.lock()
 	t.sub.ledger.Settled(h)
@@ -139,7 +139,7 @@ func (t *settler) ackUnhandled(h *Hold) {
 	t.ack(h)
 }
 
-// flushAcks acknowledges a batch of Holds, with one call for each attachment in it.
+// flushAcks acknowledges a batch of Holds, with one call for each attachment.
 func (t *settler) flushAcks(hs []*Hold) {
 	for from := 0; from < len(hs); {
 		a, to := attachmentOf(hs[from]), from+1
@@ -204,8 +204,8 @@ func (t *settler) flushSomeAcks(a *attachment, hs []*Hold) {
 	t.failures.check(s.instant(time.Now()))
 }
 
-// notAcked plans another call to acknowledge h after the error err, or gives up if another call
-// cannot help. The caller holds the ledger's lock.
+// notAcked schedules another call to acknowledge h after the error err, or gives up if that is
+// pointless. The caller holds the ledger's lock.
 func (t *settler) notAcked(h *Hold, err error) {
 	b := &t.sub.ledger
 	wait := t.retryWait(h, err)
@@ -223,9 +223,9 @@ func (t *settler) notAcked(h *Hold, err error) {
 	}
 }
 
-// notConfirmed returns the error for a caller that waits for the acknowledgement of h. If an
-// earlier call has failed and now the lease is lost, the outcome is unknown, because the
-// earlier call may have acknowledged h.
+// notConfirmed returns the error for a caller that is waiting for the acknowledgement of h. If an
+// earlier call failed and the lease is now lost, the outcome is unknown, because that earlier call
+// may have acknowledged h.
 func notConfirmed(h *Hold, err error) error {
 	if h.Unsure && errors.Is(err, backend.ErrLeaseLost) {
 		err = unknown(err)
@@ -233,7 +233,7 @@ func notConfirmed(h *Hold, err error) error {
 	return fmt.Errorf("eventbus: not acknowledged within the lease: %w", err)
 }
 
-// tags returns the tags of the runs of a batch, see [Tag], for the hook Settled.
+// tags returns the tags of a batch's runs (see [Tag]) for the hook Settled.
 func (t *settler) tags(hs []*Hold) (tags []any) {
 	if t.sub.notifier.later.Settled == nil {
 		return nil
@@ -248,9 +248,9 @@ func (t *settler) tags(hs []*Hold) (tags []any) {
 	return tags
 }
 
-// settleContext returns the context of one call to settle. After a drain has given up,
-// calls still get a live context. All such contexts end together, lastSettle after the
-// first of them was made.
+// settleContext returns the context of one call to settle. Calls get a live context even after a
+// drain has given up. All of those contexts end together, lastSettle after the first of them was
+// created.
 func (t *settler) settleContext() (context.Context, context.CancelFunc) {
 	if t.sub.live.Err() == nil {
 		return context.WithTimeout(t.sub.live, settleTimeout)

@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A settledPoller unblocks keys. An event that was given back blocks its key until it comes again,
-// and if an operator has settled it, it never comes. So the poller asks every few seconds whether
-// the group has settled such events.
+// A settledPoller unblocks keys. An event that was given back blocks its key until it is
+// redelivered, which never happens if an operator has settled it. The poller therefore checks every
+// few seconds whether the group has settled such events.
 type settledPoller struct {
 	sub     *Subscription
 	settler backend.Settler
@@ -18,10 +18,11 @@ type settledPoller struct {
 
 const (
 	settledPoll = 5 * time.Second
-	maxBlocking = 100 // events of a topic that one poll asks about
+	maxBlocking = 100 // how many events of a topic one poll asks about
 )
 
-// start lets the poller run until a drain begins, or until the backend cannot answer.
+// start runs the poller until a drain begins, or until the backend turns out to be unable to
+// answer.
 func (x *settledPoller) start(s *Subscription) {
 	settler, ok := backend.As[backend.Settler](s.engine.backend)
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// settleFailures watches the Holds of a topic whose settlement fails. If one fails for longer than
-// a lease, the subscription has the trouble noSettle until the Hold is settled or lost.
+// settleFailures keeps track of a topic's Holds whose settlement fails. If one keeps failing for
+// longer than a lease, the subscription has the trouble noSettle until the Hold is settled or lost.
 type settleFailures struct {
 	consumer *consumer
 
@@ -17,7 +17,7 @@ type settleFailures struct {
 	since map[*Hold]instant // when the first call to settle the Hold failed
 	err   error             // of the last failed call
 
-	left [2]instant // by verb: when a Hold was last left to its lease; zero: never, or the verb works again
+	left [2]instant // by verb: when a Hold was last left to its lease; zero if never, or if the verb works again
 }
 
 // The verbs of leftToLease.
@@ -40,7 +40,7 @@ func (o *settleFailures) failed(h *Hold, now instant, err error) {
 	o.err = err
 }
 
-// ended forgets h, which is held no longer.
+// ended removes h, which is no longer held.
 func (o *settleFailures) ended(h *Hold) {
 	if h.Tries == 0 {
 		return
@@ -50,8 +50,8 @@ func (o *settleFailures) ended(h *Hold) {
 	delete(o.since, h)
 }
 
-// leftToLease records that a Hold was left to its lease at the given time, because a verb fails
-// with err. A zero time means that the verb works again.
+// leftToLease records that a Hold was left to its lease at the given time because a verb keeps
+// failing with err. A zero time means that the verb works again.
 func (o *settleFailures) leftToLease(verb int, at instant, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,7 +62,7 @@ func (o *settleFailures) leftToLease(verb int, at instant, err error) {
 	}
 }
 
-// check begins or ends the trouble noSettle.
+// check starts or ends the trouble noSettle.
 func (o *settleFailures) check(now instant) {
 	if !o.some.Load() {
 		return

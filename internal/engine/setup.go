@@ -11,11 +11,11 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// A setup is work that must be done before the first use of a topic. Work that has failed is done
-// again at the next use.
+// A setup is work that must be done before the first use of a topic. If it fails, it is repeated at
+// the next use.
 type setup struct {
 	done atomic.Bool
-	turn chan struct{} // has a value while the work goes on
+	turn chan struct{} // holds a value while the work is under way
 	work func(ctx context.Context) error
 }
 
@@ -23,8 +23,8 @@ func newSetup(work func(ctx context.Context) error) *setup {
 	return &setup{turn: make(chan struct{}, 1), work: work}
 }
 
-// do does the work, unless it has been done. Concurrent calls wait for each other until ctx is
-// done. A nil *setup has no work.
+// do does the work unless that has already happened. Concurrent calls wait for each other until ctx
+// is done. A nil *setup has nothing to do.
 func (f *setup) do(ctx context.Context) error {
 	if f == nil || f.done.Load() {
 		return nil
@@ -56,7 +56,7 @@ func (f *setup) forget() {
 // of the Publish.
 type setups struct {
 	ctx     context.Context // of the Publish; bounded by timeout once there was work
-	timeout time.Duration   // of the Publish; 0: none
+	timeout time.Duration   // of the Publish; 0 for none
 	cancel  context.CancelFunc
 }
 
@@ -84,8 +84,8 @@ func (fs *setups) end() {
 	}
 }
 
-// An unsentError is the error of messages that were not sent because the work before them has
-// failed. It matches err, but makes clear that the messages are certainly not stored.
+// An unsentError is the error of messages that were not sent because the work before them failed.
+// It matches err, but makes it clear that the messages are certainly not stored.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string { return "not sent: " + e.err.Error() }
@@ -101,5 +101,5 @@ func (e *unsentError) Is(target error) bool {
 	return target == class || target != backend.ErrUnknownOutcome && errors.Is(e.err, target)
 }
 
-// As lets errors.As find the errors in err.
+// As makes errors.As find the errors in err.
 func (e *unsentError) As(target any) bool { return errors.As(e.err, target) }

@@ -8,9 +8,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A signal is the error of Permanent, RetryAfter, Snooze, Discard or Expired, by which a handler
-// chooses the verdict. With a NotRunError inside, it states that no handler ran; that is how code
-// before the handler settles an event without a run.
+// A signal is the error of Permanent, RetryAfter, Snooze, Discard or Expired, through which a
+// handler chooses the verdict. With a NotRunError inside, it says that no handler ran, which is how
+// code before the handler settles an event without a run.
 type signal struct {
 	kind   signalKind
 	after  time.Duration
@@ -31,8 +31,7 @@ func (s *signal) Error() string { return s.err.Error() }
 
 func (s *signal) Unwrap() error { return s.err }
 
-// Permanent wraps err to mean that the event has failed for good, and gets no other
-// attempt.
+// Permanent wraps err to mean that the event has failed permanently and gets no further attempts.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -40,7 +39,7 @@ func Permanent(err error) error {
 	return &signal{kind: permanent, reason: ReasonPermanent, err: err}
 }
 
-// RetryAfter wraps err to mean that the next attempt comes after d, not after [Plan].After.
+// RetryAfter wraps err to mean that the next attempt comes after d instead of [Plan].After.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		err = Named("retry", errors.New("retry"))
@@ -59,7 +58,7 @@ func Drop(reason string) error {
 	return Discard(ReasonDropped, errors.New("dropped: "+reason))
 }
 
-// Discard is like Drop, with another reason and error.
+// Discard is like Drop, with a different reason and error.
 func Discard(reason string, err error) error {
 	return &signal{kind: drop, reason: reason, err: err}
 }
@@ -85,8 +84,8 @@ func isFailure(err error) bool {
 	return !marked || s.kind != snooze && s.kind != drop
 }
 
-// Waited returns the error for an event that has waited too long for its run. The event is
-// due again immediately.
+// Waited returns the error for an event that has waited too long for its run. The event is due
+// again immediately.
 func Waited() error {
 	return &signal{kind: snooze, err: &observer.NotRunError{Err: errors.New("eventbus: waited too long for a run")}}
 }

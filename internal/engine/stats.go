@@ -12,12 +12,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// counters are the totals that [Counts] reports.
+// counters holds the totals that [Counts] reports.
 type counters struct {
 	received, acknowledged, failures, panics, timeouts, snoozes, retried, deadLettered, discarded, leasesLost, abandoned atomic.Int64
 }
 
-// failed counts a run that has failed with err. A panic after the timeout is a timeout.
+// failed counts a run that failed with err. A panic after the timeout counts as a timeout.
 func (c *counters) failed(err error) {
 	c.failures.Add(1)
 	if isTimeout(err) {
@@ -27,7 +27,7 @@ func (c *counters) failed(err error) {
 	}
 }
 
-// Counts has the totals of a subscription since its start, and the number of its Holds now.
+// Counts holds the totals of a subscription since its start, and the number of its Holds now.
 type Counts struct {
 	Received, Acknowledged, Failures, Panics, Timeouts, Snoozes, Retried, DeadLettered, Discarded, LeasesLost, Abandoned int64
 
@@ -39,21 +39,21 @@ func (s *Subscription) Counts() Counts {
 	c := &s.counts
 	n := Counts{
 		Received: c.received.Load(), Acknowledged: c.acknowledged.Load(),
-		Panics: c.panics.Load(), Timeouts: c.timeouts.Load(), Failures: c.failures.Load(), // last, because it has the others
+		Panics: c.panics.Load(), Timeouts: c.timeouts.Load(), Failures: c.failures.Load(), // last, because it includes the others
 		Snoozes: c.snoozes.Load(),
 		Retried: c.retried.Load(), DeadLettered: c.deadLettered.Load(), Discarded: c.discarded.Load(),
 		LeasesLost: c.leasesLost.Load(), Abandoned: c.abandoned.Load(),
 	}
-	s.ledger.mu.Lock() // without effects
+	s.ledger.mu.Lock() // not lock, because there are no effects
 	defer s.ledger.mu.Unlock()
 	now := s.ledger.Stats()
 	n.Held, n.HeldBytes, n.Running = int64(now.Held), now.Bytes, int64(now.Running)
 	return n
 }
 
-// Stats returns the result of [backend.StatsOf] for the group. With many topics it is the sum over
-// the topics that exist, and for a topic with partitions the sum over all of them. A panic of the
-// driver becomes an error.
+// Stats returns the result of [backend.StatsOf] for the group. With several topics it is the sum
+// over those that exist, and for a topic with partitions it is the sum over all of them. A panic of
+// the driver becomes an error.
 func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error) {
 	defer recovered(&err)
 	topics := s.Topics()
@@ -90,7 +90,7 @@ func (s *Subscription) Stats(ctx context.Context) (sum backend.Stats, err error)
 	return sum, nil
 }
 
-// statsOf asks for the Stats of the group in each of topics.
+// statsOf queries the Stats of the group in each of topics.
 func (s *Subscription) statsOf(ctx context.Context, topics []string) (all []backend.Stats, errs []error) {
 	all, errs = make([]backend.Stats, len(topics)), make([]error, len(topics))
 	var calls sync.WaitGroup

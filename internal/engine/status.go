@@ -13,35 +13,35 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A status has the stage of a subscription and its current troubles, from which the state of the
-// subscription follows. A trouble shows only in the stage Running.
+// A status holds the stage of a subscription and its current troubles, from which the
+// subscription's state follows. A trouble shows only in the stage Running.
 type status struct {
-	facts sync.Mutex // held while the facts of a trouble are read and reported; taken before mu
+	facts sync.Mutex // held while a trouble's facts are read and reported; taken before mu
 
 	sub *Subscription
 
 	mu       sync.Mutex
 	stage    observer.State                // Starting, Running, Paused, Draining or Closed
 	failure  error                         // why the stage is Closed; nil after a drain
-	troubles [troubles]map[*consumer]error // by topic; nil: of the whole subscription
-	reported observer.State                // the state that was last reported to the observer
+	troubles [troubles]map[*consumer]error // by topic; the key nil stands for the whole subscription
+	reported observer.State                // the state last reported to the observer
 }
 
-// A trouble is a kind of failure that lasts until clear is called for it. To add a trouble,
-// add it here, and call status.trouble and status.clear where it begins and ends.
+// A trouble is a kind of failure that lasts until it is cleared. To add one, add it here, and call
+// status.trouble and status.clear where it begins and ends.
 type trouble uint8
 
 // Troubles, in the order in which State and Ready name them.
 const (
 	noReceive    trouble = iota // Receive fails
-	noTopics                    // topics cannot be listed, so that new ones are not found
-	noTokens                    // partitions cannot be shared with other members
+	noTopics                    // topics can't be listed, so new ones aren't found
+	noTokens                    // partitions can't be shared with other members
 	limiterFails                // the limiter fails
 	noSettle                    // a settlement has failed for longer than a lease
 	noDeadLetter                // a dead letter cannot be stored
-	allStuck                    // no handler is free, because all run for longer than their timeout allows
-	crowded                     // too many events wait behind others, so that none is read; not a fault
-	limited                     // the limiter grants nothing for a while; not a fault
+	allStuck                    // no handler is free, because all have been running for longer than their timeout allows
+	crowded                     // too many events are waiting behind others, so none are read; not a fault
+	limited                     // the limiter has granted nothing for a while; not a fault
 	halted                      // an operator has paused the group; not a fault
 
 	troubles
@@ -51,8 +51,8 @@ func (t *status) init(s *Subscription) {
 	t.sub, t.stage, t.reported = s, observer.Starting, observer.Starting
 }
 
-// enter changes the stage and reports it to the observer. Closed is final, and only Closed follows
-// Draining. A pause ends the troubles of receiving, because the member receives nothing.
+// enter changes the stage and reports it to the observer. Closed is final, and Draining can only be
+// followed by Closed. A pause ends the troubles of receiving, because the member receives nothing.
 func (t *status) enter(stage observer.State, failure error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,13 +68,13 @@ func (t *status) enter(stage observer.State, failure error) {
 	t.notify()
 }
 
-// trouble records that a failure of a topic persists, with its current error; of is nil for a
-// failure of the whole subscription. If this changes the state, the observer gets it.
+// trouble records that a failure of a topic persists, with its current error. of is nil for a
+// failure of the whole subscription. If this changes the state, the observer is informed.
 func (t *status) trouble(kind trouble, of *consumer, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stage == observer.Paused && (kind == noReceive || kind == limiterFails || kind == limited || kind == halted) {
-		return // of a Receive that the pause has ended
+		return // of a Receive that was ended by the pause
 	}
 	if of != nil && of.ended {
 		return
@@ -126,8 +126,8 @@ func (t *status) state() (observer.State, error) {
 	return observer.Running, nil
 }
 
-// halts returns the error that an operator has paused the group in all topics of s, or nil. If
-// some topics are paused, s is limited. The caller holds mu.
+// halts returns the error that an operator has paused the group in all topics of s, or nil if that
+// isn't the case. If only some topics are paused, s is limited. The caller holds mu.
 func (t *status) halts() error {
 	of := t.troubles[halted]
 	if len(of) == 0 || len(of) < t.sub.roundRobin.topicCount() {
@@ -139,8 +139,7 @@ func (t *status) halts() error {
 	return t.causes(of)[0]
 }
 
-// fault returns the errors of all troubles that are faults, in their order. The caller holds
-// mu.
+// fault returns the errors of all troubles that are faults, in order. The caller holds mu.
 func (t *status) fault() error {
 	var errs []error
 	for _, of := range t.troubles[:crowded] {
@@ -152,11 +151,11 @@ func (t *status) fault() error {
 	return errors.Join(errs...)
 }
 
-// mostCauses bounds how many topics a state names for one trouble.
+// mostCauses limits how many topics a state names for one trouble.
 const mostCauses = 8
 
-// causes returns the errors of a trouble. If s has many topics, they name the topic, and are
-// sorted by it. The caller holds mu.
+// causes returns the errors of a trouble. If s has several topics, the errors name their topics and
+// are sorted by them. The caller holds mu.
 func (t *status) causes(of map[*consumer]error) (errs []error) {
 	for _, c := range slices.SortedFunc(maps.Keys(of), byTopic) {
 		err := of[c]
@@ -189,16 +188,16 @@ func (t *status) forget(c *consumer) {
 	t.notify()
 }
 
-// State returns the state of s, and the error that causes it now, if any.
+// State returns the state of s, and the error that causes it, if any.
 func (s *Subscription) State() (observer.State, error) {
 	s.status.mu.Lock()
 	defer s.status.mu.Unlock()
 	return s.status.state()
 }
 
-// ready returns a nil error if the subscription works: it has no trouble but a limit, and has
-// not failed for good. A subscription that drains or is paused works as its program asked.
-// Otherwise the state and the error say why not.
+// ready returns a nil error if the subscription works: it hasn't failed permanently, and has no
+// trouble that is a fault. A subscription that is draining or paused does what its program asked
+// for. Otherwise the state and the error say why not.
 func (t *status) ready() (observer.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,10 +213,10 @@ func (t *status) ready() (observer.State, error) {
 	return state, t.fault()
 }
 
-// reportLedger begins or ends the troubles that follow from the ledger. allStuck: at least
-// Concurrency handlers have run for too long, and spare workers run in their place. crowded: too
-// many events wait without a slot. Since effects are carried out in any order, reportLedger reads
-// the ledger, one call at a time.
+// reportLedger starts or ends the troubles that follow from the ledger. allStuck means that at
+// least Concurrency handlers have been running for too long, and spare workers run in their place.
+// crowded means that too many events are waiting without a slot. Since effects are carried out in
+// any order, reportLedger reads the ledger itself, one call at a time.
 func (s *Subscription) reportLedger() {
 	s.status.facts.Lock()
 	defer s.status.facts.Unlock()
@@ -239,5 +238,5 @@ func (s *Subscription) reportLedger() {
 var errCrowded = errors.New("nothing is read: too many events wait behind an event of their key")
 
 // stuckAfter is the time from the timeout of a run until its event is taken away from it. It
-// repeats the constant of package ledger, for a message.
+// repeats the constant of package ledger, for use in a message.
 const stuckAfter = 5 * time.Second

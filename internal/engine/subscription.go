@@ -16,12 +16,12 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Mode is when a message is acknowledged. docs/engine.md lists the places that compare it.
+// A Mode says when a message is acknowledged. docs/engine.md lists the places that compare it.
 type Mode uint8
 
 // The values of Mode.
 const (
-	OnSuccess Mode = iota // when the handler has returned nil
+	OnSuccess Mode = iota // when the handler returns nil
 	OnReceive             // just before the handler runs
 	Manual                // when the program calls Ack or Nack
 )
@@ -42,47 +42,47 @@ type Bounds = ledger.Batch
 // A Batch makes the handler one of batches.
 type Batch struct {
 	ledger.Batch
-	Alone func(h *Hold) bool // h is to be handled in a batch of its own
+	Alone func(h *Hold) bool // reports whether h must be handled in a batch of its own
 
-	// Handle sets the result of each run; nil: there are no batches. If it calls begins, the
-	// timeout counts from this moment, and not from the call of Handle.
+	// Handle sets the result of each run. If it is nil, there are no batches. If it calls begins,
+	// the timeout counts from that moment instead of from the call of Handle.
 	Handle func(ctx context.Context, runs []*Run, results []error, begins func())
 }
 
-// Config of a Subscription. It has no defaults: the caller sets every field.
+// Config configures a Subscription. There are no defaults: the caller sets every field.
 type Config struct {
-	Topic            string        // as the program gave it; one topic, unless Topics is set
+	Topic            string        // as given by the program; one topic, unless Topics is set
 	Topics           []string      // names and patterns of topics, see package pattern
-	Partitions       int           // Topics are the partitions of Topic; 0: it has none
-	TokenLease       time.Duration // of a partition, longer than Lease; 0: this member reads all partitions
+	Partitions       int           // Topics are the partitions of Topic; 0 if it has none
+	TokenLease       time.Duration // of a partition, longer than Lease; 0 if this member reads all partitions
 	Group            string
 	Mode             Mode
 	Order            Order
 	Start            backend.Start
-	Ephemeral        bool // the group lives with this member; backends that cannot do that keep it after a crash
+	Ephemeral        bool // the group lives as long as this member; a backend that can't do that keeps it after a crash
 	Concurrency      int
-	MaxConcurrency   int // the bounds of Resize are Concurrency and MaxConcurrency
-	MaxRedelivered   int // the most redelivered events that run at the same time; 0: no limit
+	MaxConcurrency   int // Resize accepts numbers from Concurrency to MaxConcurrency
+	MaxRedelivered   int // how many redelivered events may run at the same time; 0 for no limit
 	MaxInFlight      int
 	Limiter          limiter.Limiter
 	Lease            time.Duration
-	Timeout          time.Duration // bounds one run; 0: none
+	Timeout          time.Duration // limits one run; 0 for no limit
 	Policy           Policy
-	FailAll          bool                        // after an event failed for good, later ones of its key go to the dead-letter topic without a run
-	DeadLetter       string                      // the dead-letter topic; empty: discard, unless DeadLetterSuffix is set
-	DeadLetterSuffix string                      // the dead-letter topic of a topic is its name with this suffix
+	FailAll          bool                        // after an event has failed permanently, later ones with its key go to the dead-letter topic without a run
+	DeadLetter       string                      // the dead-letter topic; if empty, events are discarded unless DeadLetterSuffix is set
+	DeadLetterSuffix string                      // appended to a topic's name to get its dead-letter topic
 	MaxReceive       int64                       // bytes; larger messages are dead-lettered
 	Buried           func(dead *backend.Message) // gets each dead letter; may be nil
 	Handle           func(ctx context.Context, r *Run) error
 	Batch            Batch
-	Options          any // the options of the program; the engine only keeps them
+	Options          any // the program's options; the engine only keeps them
 }
 
 // A Subscription receives the events of a group and runs a handler for each.
 //
-// It has these goroutines. The fetcher of each topic runs from start to the end of the drain. Up to
-// Concurrency workers are started when there is work. The lease extender has one while it works,
-// and each queue of a settler has one while it is not empty.
+// It uses these goroutines. The fetcher of each topic runs from the start to the end of the drain.
+// Up to Concurrency workers are started when there is work. The lease extender has a goroutine
+// while it works, and so has each queue of a settler while it isn't empty.
 type Subscription struct {
 	Config
 	engine   *Engine
@@ -96,30 +96,30 @@ type Subscription struct {
 
 	ledger        lockedLedger
 	consumers     consumers
-	roundRobin    *roundRobin // nil: there is one topic
+	roundRobin    *roundRobin // nil if there is only one topic
 	leases        leaseExtender
 	owner         partitionOwner
 	settledPoller settledPoller
 
-	ctx      context.Context // done after a drain has begun
+	ctx      context.Context // done once a drain has begun
 	stop     context.CancelCauseFunc
 	live     context.Context // the context of calls that settle; done when a drain gives up
 	giveUp   context.CancelCauseFunc
 	draining sync.Once
-	over     chan struct{} // closed when a drain waits for nothing more
+	over     chan struct{} // closed when a drain no longer waits for anything
 	overOnce sync.Once
 	drained  chan struct{}
 	left     Abandoned
 	drainErr error
 	ending   sync.Once
-	ended    chan struct{} // closed when nothing more runs: after a drain, or a failure for good
+	ended    chan struct{} // closed when nothing runs any longer: after a drain or a permanent failure
 	failure  error         // see Err; valid after ended is closed
 }
 
 const attachTimeout = 30 * time.Second
 
 // Subscribe attaches to the group in each of its topics, and starts the subscription. ctx bounds
-// attaching. The contexts of handlers have the values of ctx.
+// attaching. The contexts of handlers carry the values of ctx.
 func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error) {
 	s := &Subscription{Config: c, engine: e, notifier: e.notifier, drained: make(chan struct{}), ended: make(chan struct{}), over: make(chan struct{})}
 	s.runEnv = runEnv{newClock(), context.WithoutCancel(ctx), &observer.TimeoutError{After: c.Timeout}}
@@ -148,8 +148,8 @@ func (e *Engine) Subscribe(ctx context.Context, c Config) (*Subscription, error)
 	return s, nil
 }
 
-// reads returns how many topics of s may wait in Receive at the same time. Half of the slots are
-// left to the topics that have events.
+// reads returns how many topics of s may wait in Receive at the same time. It leaves half of the
+// slots to the topics that have events.
 func (s *Subscription) reads() int {
 	n := max(s.MaxInFlight/2, 1)
 	if r := s.engine.limits.Receivers; r > 0 {
@@ -165,8 +165,8 @@ func (s *Subscription) start() {
 	s.settledPoller.start(s)
 }
 
-// ErrNeedsExtender means that runs may last longer than a lease, and that the backend
-// cannot extend leases.
+// ErrNeedsExtender means that runs may last longer than a lease, but the backend can't extend
+// leases.
 var ErrNeedsExtender = errors.New("the backend cannot extend leases, so a handler must finish within one")
 
 func (c *Config) check(a *attachment) error {
@@ -185,8 +185,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// tick returns the current time for a call of Receive, or for the answer to a Delay. Each result is
-// greater than all results before it, even if the clock stands still.
+// tick returns the current time, for a Receive call or the answer to a Delay. Each result is
+// greater than all previous ones, even if the clock stands still.
 func (s *Subscription) tick() instant {
 	for {
 		last := s.ticks.Load()
@@ -200,10 +200,10 @@ func (s *Subscription) tick() instant {
 // Draining returns a channel that is closed when a drain begins.
 func (s *Subscription) Draining() <-chan struct{} { return s.ctx.Done() }
 
-// Done returns a channel that is closed when s is drained, or has failed for good.
+// Done returns a channel that is closed when s is drained or has failed permanently.
 func (s *Subscription) Done() <-chan struct{} { return s.ended }
 
-// Err returns why the subscription has failed for good; nil: it has not.
+// Err returns why the subscription has failed permanently, or nil if it hasn't.
 func (s *Subscription) Err() error {
 	if !isClosed(s.ended) {
 		return nil
@@ -211,8 +211,8 @@ func (s *Subscription) Err() error {
 	return s.failure
 }
 
-// end closes the channel of Done. After that Err returns failure. Only the first call has
-// an effect.
+// end closes the channel of Done, after which Err returns failure. Only the first call has an
+// effect.
 func (s *Subscription) end(failure error) {
 	s.ending.Do(func() {
 		s.failure = failure
@@ -220,11 +220,11 @@ func (s *Subscription) end(failure error) {
 	})
 }
 
-// Drain ends the subscription: it receives no more, gives back the events that have not
-// started, waits for handlers, settles and leaves the group. When ctx is done, Drain
-// cancels the handlers, waits a second more and returns how many events it left behind.
-// The first call does the work, and later calls wait for it. The first ctx that is done,
-// of any call, cancels the handlers, so that an earlier Drain does not delay a Shutdown.
+// Drain ends the subscription: it stops receiving, gives back the events that haven't started,
+// waits for handlers, settles, and leaves the group. When ctx is done, Drain cancels the handlers,
+// waits a second more, and returns how many events it left behind. The first call does the work,
+// and later calls wait for it. The handlers are cancelled as soon as the ctx of any call is done,
+// so that an earlier Drain doesn't delay a Shutdown.
 func (s *Subscription) Drain(ctx context.Context) (left Abandoned, err error) {
 	first := false
 	s.draining.Do(func() { first = true })
@@ -247,7 +247,7 @@ func (c *Config) elements() []string {
 	return c.Topics
 }
 
-// names returns the elements that are no patterns.
+// names returns the elements that aren't patterns.
 func (c *Config) names() []string {
 	return slices.DeleteFunc(slices.Clone(c.elements()), pattern.Is)
 }
@@ -255,12 +255,12 @@ func (c *Config) names() []string {
 // searches reports whether one of the elements is a pattern.
 func (c *Config) searches() bool { return slices.ContainsFunc(c.elements(), pattern.Is) }
 
-// Matches reports whether topic is one of the topics of s, now or when it exists.
+// Matches reports whether topic is one of the topics of s, now or once it exists.
 func (c *Config) Matches(topic string) bool {
 	return slices.ContainsFunc(c.elements(), func(e string) bool { return pattern.Match(e, topic) })
 }
 
-// deadLetter returns the dead-letter topic of topic; empty: discard.
+// deadLetter returns the dead-letter topic of topic, or "" if events are discarded.
 func (c *Config) deadLetter(topic string) string {
 	if c.DeadLetter == "" && c.DeadLetterSuffix != "" {
 		return topic + c.DeadLetterSuffix
@@ -272,7 +272,7 @@ func (c *Config) deadLetter(topic string) string {
 func (c *Config) owns() bool { return c.TokenLease > 0 }
 
 // Divide makes Topic a topic with n partitions. A member of a group that lives with it needs no
-// tokens, because it has all partitions.
+// tokens, because it reads all partitions.
 func (c *Config) Divide(n int) {
 	c.Partitions, c.Topics = n, make([]string, n)
 	for i := range n {

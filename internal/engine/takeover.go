@@ -8,15 +8,15 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// A takeover informs the ledger when the messages of the previous owner of a partition have
-// arrived, see ledger.TakeOver. It belongs to the goroutine of the fetcher.
+// A takeover informs the ledger when the messages of a partition's previous owner have arrived; see
+// ledger.TakeOver. It belongs to the fetcher's goroutine.
 type takeover struct {
 	consumer *consumer
 	done     *attachment // the attachment whose takeover is over
-	next     time.Time   // of poll
+	next     time.Time   // time of the next poll
 }
 
-// active reports whether the ledger still waits for messages of the previous owner.
+// active reports whether the ledger is still waiting for messages of the previous owner.
 func (g *takeover) active() bool {
 	a := g.consumer.attachment.Load()
 	if g.consumer.claim == nil || g.done == a {
@@ -32,10 +32,10 @@ func (g *takeover) active() bool {
 	return false
 }
 
-// takeoverPoll is the time between two checks whether all messages have arrived.
+// takeoverPoll is how often the fetcher checks whether all messages have arrived.
 const takeoverPoll = 50 * time.Millisecond
 
-// poll asks the broker how many messages were delivered and are not settled. The fetcher calls it
+// poll asks the broker how many messages have been delivered but not settled. The fetcher calls it
 // before each Receive.
 func (g *takeover) poll(ctx context.Context) {
 	if !g.active() || !wait.Sleep(ctx, time.Until(g.next)) {

@@ -18,12 +18,12 @@ type worker struct {
 	sub   *Subscription
 	runs  []Run    // its slice
 	kinds []string // the types of the events of runs; nil if no hook wants them
-	now   int      // the index of the run whose handler is called
-	all   bool     // the handler is called for all runs, a batch
+	now   int      // the index of the run whose handler is being called
+	all   bool     // the handler is being called for all runs, as a batch
 }
 
-// work runs handlers until the ledger lets the worker end. If a handler or a hook of the
-// observer ends its goroutine, and so the worker, another worker replaces it.
+// work runs handlers until the ledger tells the worker to end. If a handler or a hook of the
+// observer ends the goroutine, another worker replaces this one.
 func (s *Subscription) work() {
 	w := &worker{Worker: s.ledger.NewWorker(), sub: s, now: -1}
 	ended := false
@@ -49,7 +49,7 @@ func (s *Subscription) work() {
 	ended = true
 }
 
-// take waits for a slice. It returns false if the worker ends.
+// take waits for a slice. It returns false if the worker must end.
 func (w *worker) take() bool {
 	b := &w.sub.ledger
 	for w.runs = nil; ; <-w.Wake {
@@ -79,9 +79,10 @@ func (w *worker) abort() {
 	}
 }
 
-// handleEach calls the handler for each run of the slice, until one fails or the first lease of
-// the slice ends. Then the worker takes its next slice, and the ledger takes back the Holds that
-// have not begun. The ledger acknowledges the Holds of successful runs when it collects them.
+// handleEach calls the handler for each run of the slice, until one fails or the first lease of the
+// slice expires. The worker then takes its next slice, and the ledger takes back the Holds that
+// haven't started. The ledger acknowledges the Holds of successful runs when it collects their
+// results.
 func (w *worker) handleEach() {
 	s := w.sub
 	for now := s.now(); now < w.Until; {
@@ -127,7 +128,7 @@ func (s *Subscription) kinds(hs []*Hold) []string {
 	return kinds
 }
 
-// about describes the run i and its event.
+// about describes run i and its event.
 func (w *worker) about(i int) observer.About {
 	about := w.runs[i].about()
 	if w.kinds != nil {
@@ -136,15 +137,15 @@ func (w *worker) about(i int) observer.About {
 	return about
 }
 
-// started reports that the run i begins.
+// started reports that run i is starting.
 func (w *worker) started(i int) {
 	if hook := w.sub.notifier.now.Started; hook != nil {
 		hook(observer.Started{About: w.about(i)})
 	}
 }
 
-// invoke calls the handler of single events for the run i. A panic becomes an error, even a panic
-// of the error that the handler returned.
+// invoke calls the handler of single events for run i. A panic becomes an error, even a panic of
+// the error that the handler returned.
 func (w *worker) invoke(i int) (err error) {
 	s, r := w.sub, &w.runs[i]
 	if err := s.notRun(r); err != nil {
@@ -155,7 +156,7 @@ func (w *worker) invoke(i int) (err error) {
 	return Inspected(s.Handle(&r.runCtx, r))
 }
 
-// handleBatch calls the handler of batches for the runs of the slice.
+// handleBatch calls the batch handler for the runs of the slice.
 func (w *worker) handleBatch() {
 	s := w.sub
 	now := s.now()
@@ -211,7 +212,8 @@ func (w *worker) handleBatch() {
 	w.Succeeded(len(w.runs))
 }
 
-// invokeBatch returns the result of each run. A panic of the handler is the result of all.
+// invokeBatch returns the result of each run. A panic of the handler becomes the result of all of
+// them.
 func (s *Subscription) invokeBatch(call *batchCall, runs []*Run, begins func()) []error {
 	errs := make([]error, len(runs))
 	if err := guarded(func() error { s.Batch.Handle(&call.runCtx, runs, errs, begins); return nil }); err != nil {
@@ -223,9 +225,8 @@ func (s *Subscription) invokeBatch(call *batchCall, runs []*Run, begins func()) 
 	return errs
 }
 
-// confirm acknowledges the event of r before its run, and reports whether it may run. If the
-// broker does not confirm within the lease, r must not run, because another member may get
-// the event.
+// confirm acknowledges the event of r before its run, and reports whether it may run. If the broker
+// doesn't confirm within the lease, r must not run, because another member may get the event.
 func (w *worker) confirm(r *Run) bool {
 	s, h := w.sub, r.hold
 	s.ledger.lock()
@@ -247,8 +248,9 @@ func (w *worker) confirm(r *Run) bool {
 	return false
 }
 
-// afterRun settles the event of the run i by the verdict on it. The run has ended with err. If
-// isUnrun(err), no handler ran: the run counts neither as failed, nor for the limiter.
+// afterRun settles the event of run i, which ended with err, according to the verdict on it. If
+// isUnrun(err), no handler ran, so the run isn't counted as failed and the limiter isn't informed
+// of it.
 func (w *worker) afterRun(i int, err error, now instant) {
 	s, r := w.sub, &w.runs[i]
 	h, about := r.hold, w.about(i)
@@ -276,8 +278,8 @@ func (w *worker) afterRun(i int, err error, now instant) {
 	}
 }
 
-// settle decides how to settle the event of a run, and carries it out. If a function of the
-// policy ends the goroutine, the event is retried after a second.
+// settle decides how to settle the event of a run, and does so. If a function of the policy ends
+// the goroutine, the event is retried after a second.
 func (s *Subscription) settle(r result, ctx *runCtx) (v verdict) {
 	v = verdict{outcome: observer.Retry, after: time.Second}
 	defer func() {
@@ -290,8 +292,8 @@ func (s *Subscription) settle(r result, ctx *runCtx) (v verdict) {
 	return v
 }
 
-// timedOut settles the event of a run whose timeout has passed, and which has no right to it
-// any more. It goes on if the policy ends the goroutine.
+// timedOut settles the event of a run whose timeout has passed and that no longer has a right to
+// it. It continues even if the policy ends the goroutine.
 func (s *Subscription) timedOut(h *Hold, run any) {
 	s.endRun(run, ledger.ErrTimeout)
 	if r, ok := run.(*Run); ok {
@@ -308,17 +310,17 @@ func isTimeout(err error) bool {
 	return ok
 }
 
-// Handlers returns how many handlers may run at the same time now, and how many run.
+// Handlers returns how many handlers may run at the same time now, and how many are running.
 func (s *Subscription) Handlers() (now, running int) {
-	s.ledger.mu.Lock() // without effects
+	s.ledger.mu.Lock() // not lock, because there are no effects
 	defer s.ledger.mu.Unlock()
 	return s.ledger.Concurrency, s.ledger.Stats().Running
 }
 
 // Resize changes how many handlers may run at the same time, between Concurrency and
-// MaxConcurrency. Growing takes effect at once. To shrink, it ends idle workers, and surplus busy
-// ones after their current run. Resize returns false, and changes nothing, if n is out of these
-// limits.
+// MaxConcurrency. Growing takes effect at once. Shrinking ends idle workers at once, and surplus
+// busy ones after their current slice. Resize returns false and changes nothing if n is outside
+// these limits.
 func (s *Subscription) Resize(n int) bool {
 	return s.resize(func(int, int) (int, bool) { return n, true })
 }
@@ -328,7 +330,7 @@ func (s *Subscription) Grow() bool {
 	return s.resize(func(now, _ int) (int, bool) { return now + 1, true })
 }
 
-// Shrink ends one idle worker. It returns false at Concurrency, or if as many handlers run as may.
+// Shrink ends one idle worker. It returns false at Concurrency, or if all handlers are busy.
 func (s *Subscription) Shrink() bool {
 	return s.resize(func(now, running int) (int, bool) { return now - 1, running < now })
 }
@@ -346,5 +348,5 @@ func (s *Subscription) resize(to func(now, running int) (int, bool)) bool {
 	return ok
 }
 
-// Range returns the bounds of Resize as a text, such as "1 to 8".
+// Range returns the range that Resize accepts as a text, such as "1 to 8".
 func (c *Config) Range() string { return fmt.Sprintf("%d to %d", c.Concurrency, c.MaxConcurrency) }
