@@ -13,14 +13,14 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Waiting calls enter in their order, so a large one enters although small ones never end.
+// Waiting calls enter in order, so a large one gets in even if small ones keep coming.
 func TestLargeIsNotStarved(t *testing.T) {
 	for _, o := range []Options{{MaxPending: 10}, {MaxPendingBytes: 100}} {
 		inBubble(t, -1, o, func(r *rig) {
 			r.broker.take(time.Second)
 			ctx, cancel := context.WithCancel(r.Context())
 			var wg sync.WaitGroup
-			for i := range 20 { // ten have entered at any moment
+			for i := range 20 { // ten have entered at any time
 				wg.Go(func() {
 					time.Sleep(time.Duration(i) * 50 * time.Millisecond)
 					for ctx.Err() == nil {
@@ -42,7 +42,7 @@ func TestLargeIsNotStarved(t *testing.T) {
 	}
 }
 
-// A call that is larger than the bound enters alone.
+// A call that is larger than the limit enters alone.
 func TestLargerThanTheBound(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 5}, func(r *rig) {
 		r.broker.take(time.Second)
@@ -80,8 +80,7 @@ func TestGivingUpLetsOthersIn(t *testing.T) {
 	})
 }
 
-// With Reject, or after the timeout, the error names the reason, and nothing is
-// sent.
+// With Reject, or after the timeout, the error names the reason and nothing is sent.
 func TestBackpressure(t *testing.T) {
 	for _, whenFull := range []WhenFull{Reject, Wait} {
 		reject := whenFull == Reject
@@ -102,7 +101,7 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// After Close, the calls that wait for room still enter, in their order.
+// After Close, calls that are waiting for capacity still enter, in order.
 func TestCloseServesWaitingCalls(t *testing.T) {
 	inBubble(t, -1, Options{MaxPending: 1}, func(r *rig) {
 		r.broker.take(time.Second)

@@ -8,7 +8,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A batch has the calls of one write, and copies of their messages. The next write reuses its
+// A batch holds the calls of one write, and copies of their messages. The next write reuses its
 // memory.
 type batch struct {
 	flight   flight
@@ -18,12 +18,12 @@ type batch struct {
 	payloads []byte
 }
 
-// run is a goroutine of the queue. It writes waiting calls until none is left, or one of its writes
-// was silent.
+// run is a goroutine of the queue. It writes waiting calls until none are left or one of its writes
+// has fallen silent.
 func (p *Publisher) run() {
 	s := p.batches.Get().(*batch)
 	for first := true; p.fill(s, first) && p.writeBatch(s); first = false {
-		runtime.Gosched() // lets callers with a result add their next call to the next write
+		runtime.Gosched() // lets callers that have got their result add their next call to the next write
 	}
 	p.batches.Put(s)
 }
@@ -46,8 +46,9 @@ func (p *Publisher) writeBatch(s *batch) bool {
 }
 
 // fill takes the calls of the next write from the queue. It takes only a share of them, because
-// other goroutines have begun as well, and few calls should fail together. If no call waits, it
-// frees the slot and returns false. first means that the goroutine has just begun.
+// other goroutines have started as well, and because few calls should fail together. If no calls
+// are waiting, it frees the slot and returns false. first means that the goroutine has only just
+// started.
 func (p *Publisher) fill(s *batch, first bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +66,7 @@ func (p *Publisher) fill(s *batch, first bool) bool {
 	return false
 }
 
-// fillProbe is like fill, for the calls of a suspect topic.
+// fillProbe is like fill, but for the calls of a suspect topic.
 func (p *Publisher) fillProbe(s *batch, of *suspect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,16 +81,15 @@ func (p *Publisher) fillProbe(s *batch, of *suspect) bool {
 	return false
 }
 
-// load takes at most so many calls from l for the next write. If there are any, it begins the
-// flight.
-func (p *Publisher) load(s *batch, l *callQueue, most int) bool {
+// load takes at most limit calls from l for the next write. If there are any, it starts the flight.
+func (p *Publisher) load(s *batch, l *callQueue, limit int) bool {
 	now := time.Now()
 	l.calls = slices.DeleteFunc(l.calls, func(c *call) bool {
 		over := c.ctx.Err()
 		if over == nil && !c.until.IsZero() && !now.Before(c.until) {
 			over = p.late
 		}
-		if over != nil { // the time of the caller is over
+		if over != nil { // the caller's time is up
 			c.wake(written, notSent(over))
 		}
 		return over != nil
@@ -100,7 +100,7 @@ func (p *Publisher) load(s *batch, l *callQueue, most int) bool {
 	var sum size
 	for _, c := range l.calls {
 		sum = sum.plus(sizeOf(c.msgs))
-		if len(s.calls) == most || len(s.calls) > 0 && (sum.messages > p.most || sum.bytes > bytesPerWrite) {
+		if len(s.calls) == limit || len(s.calls) > 0 && (sum.messages > p.most || sum.bytes > bytesPerWrite) {
 			break
 		}
 		c.state = writing
@@ -108,14 +108,14 @@ func (p *Publisher) load(s *batch, l *callQueue, most int) bool {
 	}
 	l.calls = slices.Delete(l.calls, 0, len(s.calls))
 	s.copy()
-	s.flight = flight{msgs: s.pointers, since: now, cancel: func() {}} // Close ends it by p.done
+	s.flight = flight{msgs: s.pointers, since: now, cancel: func() {}} // Close ends it through p.done
 	p.under[&s.flight] = struct{}{}
 	p.watch(now)
 	return true
 }
 
 // copy copies the messages, because the backend sets their positions. It also copies the payloads,
-// because a caller whose Publish returned early may change them. No Publish returns during copy,
+// because a caller whose Publish returned early may change them. No Publish can return during copy,
 // because the queue's lock is held.
 func (s *batch) copy() {
 	bytes := 0
@@ -134,8 +134,8 @@ func (s *batch) copy() {
 	}
 }
 
-// deliver ends the flight of s, and passes the results of its write to the callers that still wait.
-// It reports whether the goroutine still has its slot.
+// deliver ends the flight of s, and passes the results of its write to the callers that are still
+// waiting. It reports whether the goroutine still has its slot.
 func (p *Publisher) deliver(s *batch, err error) (holds bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,35 +10,35 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A call is one call of Publish. The lock of calls guards its state and certain, and err while the
-// queue has the call.
+// A call is one call of Publish. The lock of calls guards its state and certain. It also guards err
+// while the queue has the call.
 type call struct {
 	ctx   context.Context
-	until time.Time          // when the call times out; zero: never
+	until time.Time          // when the call times out; zero if it never does
 	msgs  []*backend.Message // the messages of the current try
 	size  size               // of all messages
 
 	state   state
 	certain bool          // no earlier try can have stored msgs
-	queue   *callQueue    // where it waits, in state queued
-	flight  flight        // the write by its caller itself
+	queue   *callQueue    // the queue in which it waits, in state queued
+	flight  flight        // the write, if the caller makes it itself
 	err     error         // the result of the try, in state written or dropped
-	woken   chan struct{} // gets a value when a state ends for which the caller waits
+	woken   chan struct{} // gets a value when the state that the caller waits for is reached
 }
 
 type state uint8
 
 const (
-	outside state = iota // the call waits for room
+	outside state = iota // the call is waiting for capacity
 	between              // it has entered, and is between two tries or before the first
-	queued               // it waits for a write of the queue
+	queued               // it is waiting for the queue to write it
 	writing              // it is being written
 	written              // the queue has written it
-	dropped              // it has made room for a later call (DropOldest)
-	left                 // the queue writes it, but its caller no longer waits
+	dropped              // it was dropped in favor of a later call (DropOldest)
+	left                 // the queue is writing it, but its caller no longer waits
 )
 
-// wake wakes the caller, which waits for a change to the given state.
+// wake wakes the caller, which is waiting for a change to the given state.
 func (c *call) wake(to state, err error) {
 	c.state, c.err = to, err
 	c.woken <- struct{}{}
@@ -68,22 +68,22 @@ func (s size) minus(other size) size {
 	return size{s.messages - other.messages, s.bytes - other.bytes}
 }
 
-// A WhenFull says how Publish treats a call for which there is no room, because of
-// Options.MaxPending or Options.MaxPendingBytes.
+// A WhenFull says what Publish does with a call that doesn't fit into Options.MaxPending or
+// Options.MaxPendingBytes.
 type WhenFull uint8
 
 // The values of WhenFull.
 const (
-	Wait       WhenFull = iota // the call waits until there is room
+	Wait       WhenFull = iota // the call waits until it fits
 	Reject                     // the call fails with ErrBackpressure
 	DropNewest                 // the call fails with ErrDropped
-	DropOldest                 // the oldest calls that were not sent fail with ErrDropped
+	DropOldest                 // the oldest calls that haven't been sent fail with ErrDropped
 )
 
-// ErrBackpressure means that a call was refused, or timed out, because there was no room.
+// ErrBackpressure means that a call was refused, or timed out, because the publisher was full.
 var ErrBackpressure = errors.New("eventbus: too many events wait to be published")
 
-// ErrDropped means that a call was dropped because there was no room, see WhenFull.
+// ErrDropped means that a call was dropped because the publisher was full. See WhenFull.
 var ErrDropped = errors.New("eventbus: dropped, because too many events wait to be published")
 
 // calls has the state of all calls of Publish. This file limits the calls that have entered and not
@@ -96,7 +96,7 @@ type calls struct {
 	mu      sync.Mutex
 	in      size    // the size of all calls that have entered and not left
 	waiting []*call // the calls in state outside, in order
-	entered []*call // the calls that have entered, the oldest first; empty without DropOldest
+	entered []*call // the calls that have entered, oldest first; empty without DropOldest
 
 	queue   callQueue // the calls in state queued, except those in the queues of suspects and fences
 	serving int       // the goroutines of the queue whose write is not silent; each has a slot
@@ -108,7 +108,8 @@ type calls struct {
 	idle   chan struct{} // closed when the last call leaves; nil before close, and when closed
 }
 
-// enter lets c enter. If c must wait for room, enter returns true, and wakes c later.
+// enter lets c enter. If the publisher is full and c must wait, enter returns true, and wakes c
+// later.
 func (cs *calls) enter(c *call) (waits bool, err error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -134,15 +135,15 @@ func (cs *calls) enter(c *call) (waits bool, err error) {
 }
 
 // fits reports whether a call of size s may enter beside calls of size in. If in is empty it always
-// may, so that a call larger than the limits can enter alone.
+// may, so a call that is larger than the limits can enter alone.
 func (cs *calls) fits(in, s size) bool {
 	return in.messages == 0 ||
 		(cs.maxMessages == 0 || in.messages+s.messages <= cs.maxMessages) &&
 			(cs.maxBytes == 0 || in.bytes+s.bytes <= cs.maxBytes)
 }
 
-// makeRoom drops the oldest calls that can be dropped until a call of size s fits. If
-// dropping all of them does not help, it drops none and returns false.
+// makeRoom drops the oldest calls that may be dropped until a call of size s fits. If even dropping
+// all of them isn't enough, it drops none and returns false.
 func (cs *calls) makeRoom(s size) bool {
 	var victims []*call
 	in := cs.in
@@ -186,7 +187,7 @@ func (cs *calls) giveUp(c *call) bool {
 	return true
 }
 
-// rest records that c waits for another try. certain means that no try can have stored the
+// rest records that c is waiting for another try. certain means that no try can have stored the
 // messages.
 func (cs *calls) rest(c *call, certain bool) {
 	cs.mu.Lock()
@@ -196,7 +197,7 @@ func (cs *calls) rest(c *call, certain bool) {
 	}
 }
 
-// leave ends c, which has entered. A dropped call has left already.
+// leave ends c, which has entered. A dropped call has already left.
 func (cs *calls) leave(c *call) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -206,7 +207,7 @@ func (cs *calls) leave(c *call) {
 	}
 }
 
-// next lets the first waiting calls enter, as many as there is room for.
+// next lets the first waiting calls enter, as many as fit.
 func (cs *calls) next() {
 	for len(cs.waiting) > 0 && cs.fits(cs.in, cs.waiting[0].size) {
 		cs.in = cs.in.plus(cs.waiting[0].size)
@@ -229,7 +230,7 @@ func (cs *calls) close() <-chan struct{} {
 	return idle
 }
 
-// without returns list without c, which is in it at most once.
+// without returns list without c, which it contains at most once.
 func without(list []*call, c *call) []*call {
 	if at := slices.Index(list, c); at >= 0 {
 		return slices.Delete(list, at, at+1)

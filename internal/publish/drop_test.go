@@ -15,14 +15,14 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// callers keeps the outcomes of calls that run beside the test.
+// callers records the outcomes of calls that run in the background.
 type callers struct {
 	*rig
 	mu   sync.Mutex
 	errs map[string]error // of the calls that have returned
 }
 
-// publish starts a call of one message, and waits until the call has returned or blocks.
+// publish starts a call with one message, and waits until the call has returned or blocks.
 func (c *callers) publish(id string) {
 	go func() {
 		err := backend.ErrorAt(c.Publish(c.Context(), one(id)), 0)
@@ -61,7 +61,7 @@ func withCalls(t *testing.T, slots int, o Options, f func(c *callers)) {
 	})
 }
 
-// DropNewest drops the call that finds no room, at once.
+// DropNewest drops a call that doesn't fit, at once.
 func TestDropNewest(t *testing.T) {
 	withCalls(t, 1, Options{MaxPending: 2, WhenFull: DropNewest}, func(c *callers) {
 		for _, id := range []string{"a", "b", "c"} {
@@ -73,8 +73,7 @@ func TestDropNewest(t *testing.T) {
 	})
 }
 
-// DropOldest drops the call that has waited longest, at once. A call that is under way is
-// not dropped.
+// DropOldest drops the call that has waited longest, at once. It doesn't drop a call under way.
 func TestDropOldest(t *testing.T) {
 	withCalls(t, 1, Options{MaxPending: 3, WhenFull: DropOldest}, func(c *callers) {
 		for _, id := range []string{"under way", "b", "c"} {
@@ -91,8 +90,8 @@ func TestDropOldest(t *testing.T) {
 	})
 }
 
-// If calls under way take all the room, or a call is larger than the room that can be made,
-// DropOldest drops the new call, and no other.
+// If the calls under way fill the publisher, or if a call is larger than the capacity that could be
+// freed, DropOldest drops the new call and no other.
 func TestDropOldestWithoutRoom(t *testing.T) {
 	withCalls(t, -1, Options{MaxPending: 2, WhenFull: DropOldest}, func(c *callers) {
 		for _, id := range []string{"a", "b", "c"} {
@@ -121,7 +120,7 @@ func TestDropOldestWithoutRoom(t *testing.T) {
 	})
 }
 
-// A call that waits for another try can be dropped if no try may have stored it.
+// A call that is waiting for another try can be dropped if no try can have stored it.
 func TestDropOldestBetweenTries(t *testing.T) {
 	for _, unknown := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unknown=%v", unknown), func(t *testing.T) {
@@ -154,7 +153,7 @@ func TestDropOldestBetweenTries(t *testing.T) {
 	}
 }
 
-// Calls are dropped in the order in which they entered, also after tries that failed.
+// Calls are dropped in the order in which they entered, even after failed tries.
 func TestDropOldestKeepsTheOrderAfterTries(t *testing.T) {
 	withCalls(t, 1, Options{MaxPending: 3, WhenFull: DropOldest}, func(c *callers) {
 		c.broker.take(0)
@@ -172,8 +171,8 @@ func TestDropOldestKeepsTheOrderAfterTries(t *testing.T) {
 	})
 }
 
-// Calls and failures are random. A dropped message is not stored, a message without an error
-// is stored once, and in the end all room is free.
+// Calls and failures are random. A dropped message is not stored, a message without an error is
+// stored once, and in the end all capacity is free.
 func TestDroppingInRandomLives(t *testing.T) {
 	for seed := range uint64(60) {
 		inBubble(t, []int{-1, 1, 4}[seed%3], Options{MaxPending: 5, WhenFull: []WhenFull{DropNewest, DropOldest}[seed%2], Timeout: 10 * time.Second}, func(r *rig) {

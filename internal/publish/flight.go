@@ -9,31 +9,31 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// This file keeps a write that does not return from holding up the calls of others. A write is
-// silent when it has not returned for the duration patience while a call waits.
+// This file keeps a write that doesn't return from holding up the calls of others. A write counts
+// as silent if it hasn't returned for the duration patience while another call is waiting.
 //
-//   - A silent write gives its slot back, so that waiting calls are written beside it.
-//   - Its topics become suspect. The calls of a suspect topic wait in a queue of their own. They
-//     are written apart from other topics, in probes, so that other calls don't hang with them.
-//   - The suspicion ends when a write of the topic returns in time, or the broker answers.
+//   - A silent write gives its slot back, so that waiting calls can be written beside it.
+//   - Its topics become suspect. The calls of a suspect topic wait in a queue of their own. They are
+//     written separately from other topics, in probes, so that other calls don't hang with them.
+//   - A topic stops being suspect when a write of it returns in time, or when the broker answers.
 //
-// Probes hold no slot. There is one at a time for each suspect topic, and the next when
-// the one before is silent. These bounds keep their number small. If maxSlotless is reached,
-// a silent write keeps its slot.
+// Probes hold no slot. Each suspect topic has one at a time; the next one starts when the previous
+// one is silent. The limits below keep the number of probes small. Once maxSlotless is reached, a
+// silent write keeps its slot.
 const (
 	patience            = 100 * time.Millisecond
-	maxSlotlessPerTopic = 2  // for each slot: the most silent writes of one topic before the next must wait
-	maxSlotless         = 16 // for each slot: the most silent writes and probes
+	maxSlotlessPerTopic = 2  // per slot: how many silent writes a topic may have before the next one must wait
+	maxSlotless         = 16 // per slot: how many silent writes and probes there may be
 )
 
-// flights has the writes under way.
+// flights keeps track of the writes under way.
 type flights struct {
 	under    map[*flight]struct{} // all of them
-	slotless int                  // the writes that hold no slot
+	slotless int                  // how many writes hold no slot
 	slots    int
 	suspects map[string]*suspect    // by topic
-	fences   map[topicKey]*keyFence // keys of which a caller left a call while it was being written
-	watching bool                   // checkSilent is going to be called
+	fences   map[topicKey]*keyFence // keys of calls whose caller left while they were being written
+	watching bool                   // a call of checkSilent is scheduled
 }
 
 func newFlights(slots int) flights {
@@ -48,19 +48,19 @@ type flight struct {
 	msgs     []*backend.Message
 	since    time.Time
 	cancel   context.CancelFunc
-	queued   bool       // a goroutine of the queue makes it
-	probes   *suspect   // the topic that it probes; nil: it is no probe
+	queued   bool       // made by a goroutine of the queue
+	probes   *suspect   // the topic that it probes; nil if it isn't a probe
 	silent   bool       // it has been silent, and gave back its slot unless it is a probe
 	suspects []*suspect // its topics, if it is silent or a probe
 }
 
-// A suspect is a topic with a silent write.
+// A suspect is a topic with a silent write. Its calls are written in probes.
 type suspect struct {
 	topic    string
-	marked   bool      // no write of the topic has returned in time since
-	probed   bool      // a probe is under way, and not silent
-	slotless int       // the silent writes and probes that have messages of the topic
-	queue    callQueue // the calls that wait for a probe
+	marked   bool      // no write of the topic has returned in time since then
+	probed   bool      // a probe is under way and not silent
+	slotless int       // how many silent writes and probes have messages of the topic
+	queue    callQueue // the calls that are waiting for a probe
 }
 
 // mayProbe reports whether the waiting calls of s may be written now.
@@ -68,7 +68,7 @@ func (fs *flights) mayProbe(s *suspect) bool {
 	return !s.probed && s.slotless < maxSlotlessPerTopic*fs.slots && fs.slotless < maxSlotless*fs.slots
 }
 
-// watch plans a call of checkSilent, if calls wait for a write that may become silent.
+// watch schedules a call of checkSilent if calls are waiting for a write that may become silent.
 func (p *Publisher) watch(now time.Time) {
 	if p.watching || !p.waits() {
 		return
@@ -85,7 +85,7 @@ func (p *Publisher) watch(now time.Time) {
 	}
 }
 
-// waits reports whether a call waits for a slot or a probe.
+// waits reports whether a call is waiting for a slot or a probe.
 func (cs *calls) waits() bool {
 	if len(cs.queue.calls) > 0 {
 		return true
@@ -98,7 +98,7 @@ func (cs *calls) waits() bool {
 	return false
 }
 
-// checkSilent marks the writes that have become silent, if calls still wait.
+// checkSilent marks the writes that have become silent, if calls are still waiting.
 func (p *Publisher) checkSilent() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +144,7 @@ func (cs *calls) markSilent(f *flight) {
 	cs.requeue(cs.queue.take())
 }
 
-// endFlight ends f, whose write had the result err, and reports whether f still has its slot.
+// endFlight ends f, whose write returned err, and reports whether f still has its slot.
 func (cs *calls) endFlight(f *flight, err error) (holds bool) {
 	delete(cs.under, f)
 	apart := f.silent || f.probes != nil
@@ -169,7 +169,7 @@ func (cs *calls) endFlight(f *flight, err error) (holds bool) {
 	return !apart
 }
 
-// answered reports whether the broker has answered about a message with the error err.
+// answered reports whether err shows that the broker has answered about a message.
 func answered(err error) bool {
 	return err == nil || !errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, backend.ErrUnknownOutcome)
 }
@@ -179,7 +179,7 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// clear ends the suspicion of s; nil means that there is none.
+// clear makes the topic of s no longer suspect. If s is nil, it does nothing.
 func (cs *calls) clear(s *suspect) {
 	if s != nil && s.marked {
 		s.marked = false

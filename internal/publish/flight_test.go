@@ -15,8 +15,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// others keeps publishing to healthy topics from many goroutines, and requires that no call
-// fails, or takes longer than 250 ms.
+// others keeps publishing to healthy topics from several goroutines, and requires that no call
+// fails or takes longer than 250 ms.
 func (r *rig) others(topics int, until time.Duration, publishers int) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	for i := range publishers {
@@ -64,8 +64,8 @@ func TestHungTopic(t *testing.T) {
 	}
 }
 
-// One write that hangs, as on a connection that is silent, holds up no call that is not part
-// of it, though all are of one topic.
+// One write that hangs, as on a dead connection, holds up no calls except its own, even if they are
+// all of one topic.
 func TestHungWrite(t *testing.T) {
 	for _, slots := range []int{0, 1} {
 		inBubble(t, slots, Options{Timeout: 30 * time.Second}, func(r *rig) {
@@ -99,8 +99,8 @@ func TestHungWrite(t *testing.T) {
 	}
 }
 
-// A topic that hangs has a bounded number of writes. When it answers again, its calls are
-// stored, and it is written together with others.
+// A topic that hangs has a limited number of writes. When it answers again, its calls are stored,
+// and it is written together with others again.
 func TestHungTopicIsTriedWithinBounds(t *testing.T) {
 	inBubble(t, 2, Options{Timeout: time.Hour}, func(r *rig) {
 		r.broker.set(func(b *broker) { b.slow = map[string]time.Duration{"hung": 10 * time.Minute} })
@@ -119,8 +119,8 @@ func TestHungTopicIsTriedWithinBounds(t *testing.T) {
 	})
 }
 
-// The next call of a key is not stored before a call that its caller has left while it was
-// written. Calls of other keys, and without a key, do not wait for it.
+// If a caller leaves a call while it is being written, the next call with its key is not stored
+// before it. Calls with other keys, and without a key, don't wait for it.
 func TestLeavesInOrder(t *testing.T) {
 	inBubble(t, 2, Options{}, func(r *rig) {
 		r.broker.set(func(b *broker) { b.slow = map[string]time.Duration{"t": 10 * time.Second} })
@@ -145,8 +145,8 @@ func TestLeavesInOrder(t *testing.T) {
 	})
 }
 
-// Topics and single writes hang, and callers give up, at random. The events of a key that one
-// caller publishes are stored in its order, and in the end no slot is lost.
+// Topics and single writes hang, and callers give up, at random. The events that one caller
+// publishes with a key are stored in that order, and in the end no slot is lost.
 func TestHangingInRandomLives(t *testing.T) {
 	lives := uint64(30)
 	if os.Getenv("EVENTBUS_NIGHTLY") != "" {

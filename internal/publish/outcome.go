@@ -10,7 +10,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// An outcome has the results of all tries of one call of Publish, for each message.
+// An outcome collects the results of all tries of one Publish call, for each message.
 type outcome struct {
 	msgs    []*backend.Message
 	results []messageResult // of msgs, by index
@@ -18,9 +18,9 @@ type outcome struct {
 
 // A messageResult is the result for one message.
 type messageResult struct {
-	waiting bool  // the message waits for another try
-	refused bool  // the last try certainly did not store the message
-	err     error // the error of all tries together
+	waiting bool  // the message is waiting for another try
+	refused bool  // the last try certainly didn't store the message
+	err     error // combines the errors of all tries
 }
 
 func newOutcome(msgs []*backend.Message) *outcome {
@@ -58,12 +58,12 @@ func (o *outcome) record(err error) (again bool) {
 	return again && o.keepsOrder()
 }
 
-// certain reports whether the messages that wait for another try are certainly not stored.
+// certain reports whether it is certain that the messages waiting for another try are not stored.
 func (o *outcome) certain() bool {
 	return !slices.ContainsFunc(o.results, func(f messageResult) bool { return f.waiting && !backend.NotStored(f.err) })
 }
 
-// cutOff adds reason to the errors of the messages that wait for another try.
+// cutOff adds reason to the errors of the messages that are waiting for another try.
 func (o *outcome) cutOff(reason error) {
 	for i := range o.results {
 		if f := &o.results[i]; f.waiting {
@@ -103,8 +103,8 @@ func (o *outcome) keepsOrder() bool {
 }
 
 // errorAfter returns the error of a message after another try with the error err. If an earlier try
-// may have stored the message, the outcome stays unknown, even if the last try certainly did not
-// store it. A try that did not reach the broker adds nothing to what the one before showed.
+// may have stored the message, the outcome stays unknown even if the last try certainly didn't
+// store it. A try that didn't reach the broker adds nothing to what the previous one showed.
 func errorAfter(before, err error) error {
 	if u, ok := errors.AsType[*unsentError](err); ok {
 		return cmp.Or(cutOff(before, u.reason), err)
@@ -115,8 +115,8 @@ func errorAfter(before, err error) error {
 	return unknown(fmt.Errorf("%w, then: %w", before, err))
 }
 
-// repeatable reports whether another try of a message is safe and may help. A dropped message gets
-// no other try, and neither does one whose driver panicked, because it would panic again.
+// repeatable reports whether another try of a message is safe and may help. A dropped message isn't
+// tried again, and neither is one whose driver panicked, because it would only panic again.
 func repeatable(err error, once bool) bool {
 	if backend.NotStored(err) {
 		return errors.Is(err, backend.ErrUnavailable) && !errors.Is(err, ErrDropped)
@@ -125,8 +125,7 @@ func repeatable(err error, once bool) bool {
 	return once && !panicked
 }
 
-// cutOff returns err, the error of a message, with the reason why the call of Publish
-// ended.
+// cutOff returns err, the error of a message, combined with the reason why the Publish call ended.
 func cutOff(err, reason error) error {
 	switch {
 	case err == nil || errors.Is(err, reason):
@@ -137,7 +136,7 @@ func cutOff(err, reason error) error {
 	return unknown(fmt.Errorf("%w: %w", reason, err))
 }
 
-// An unsentError is the error of a message that did not reach the broker.
+// An unsentError is the error of a message that didn't reach the broker.
 type unsentError struct{ reason error }
 
 func (e *unsentError) Error() string {

@@ -17,8 +17,8 @@ import (
 
 var errDown = fmt.Errorf("%w: the door is shut", backend.ErrUnavailable)
 
-// A message that was certainly not stored is tried again within the time of the call,
-// whether the caller or the queue wrote it.
+// A message that was certainly not stored is tried again within the time of the call, whether the
+// caller or the queue wrote it.
 func TestRepeats(t *testing.T) {
 	for _, slots := range []int{-1, 1} {
 		inBubble(t, slots, Options{Timeout: time.Minute}, func(r *rig) {
@@ -53,7 +53,7 @@ func TestRepeats(t *testing.T) {
 	}
 }
 
-// A write by the caller itself ends at the timeout. Without a timeout it has no limit.
+// A write by the caller itself ends at the timeout. Without a timeout, its duration is not limited.
 func TestOwnWriteEndsInTime(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 8 * time.Second} {
 		inBubble(t, 1, Options{Timeout: timeout}, func(r *rig) {
@@ -71,7 +71,7 @@ func TestOwnWriteEndsInTime(t *testing.T) {
 	}
 }
 
-// After Close, no call that its caller has left is tried. Otherwise the bubble would report
+// After Close, a call that its caller has left isn't tried again. Otherwise the bubble would report
 // its goroutine.
 func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 	inBubble(t, 1, Options{}, func(r *rig) {
@@ -86,7 +86,7 @@ func TestNothingIsTriedAfterTheEnd(t *testing.T) {
 	})
 }
 
-// If the outcome of the first try is unknown, the error says so also after later tries.
+// If the outcome of the first try is unknown, the error still says so after later tries.
 func TestUnknownOutcomeIsNotForgotten(t *testing.T) {
 	for _, later := range []error{backend.ErrUnavailable, backend.ErrDenied} {
 		inBubble(t, 0, Options{Timeout: 10 * time.Second}, func(r *rig) {
@@ -112,8 +112,8 @@ func TestRepeatsWithinTheOnceWindow(t *testing.T) {
 	}
 }
 
-// A panic of the driver becomes an error of unknown outcome with its stack, in the
-// caller's goroutine and in the queue's. The call is not repeated.
+// A panic of the driver becomes an error with its stack and an unknown outcome, on the caller's
+// goroutine and on the queue's. The call is not repeated.
 func TestPanicOfTheDriver(t *testing.T) {
 	inBubble(t, 1, Options{Timeout: time.Minute}, func(r *rig) {
 		r.broker.set(func(b *broker) { b.panics, b.takes = "broken", time.Second })
@@ -140,8 +140,8 @@ func TestPanicOfTheDriver(t *testing.T) {
 	})
 }
 
-// A message that was not stored is tried again, unless a later one of its key is stored,
-// or may be.
+// A message that was not stored is tried again, unless a later one with its key is stored or may
+// be.
 func TestRepeatsKeepOrder(t *testing.T) {
 	const no, perhaps = "no", "perhaps"
 	outcomes := map[string]error{no: backend.ErrUnavailable, perhaps: backend.ErrUnknownOutcome, "yes": nil}
@@ -173,8 +173,8 @@ func TestRepeatsKeepOrder(t *testing.T) {
 	}
 }
 
-// A message whose first try had an unknown outcome is not tried again if the last try may
-// have stored a later message of its key.
+// A message whose first try had an unknown outcome isn't tried again if the last try may have
+// stored a later message with its key.
 func TestRepeatsKeepOrderOverSeveralTries(t *testing.T) {
 	for _, c := range []struct {
 		second error // of the later one, while the first is certainly not stored
@@ -191,8 +191,8 @@ func TestRepeatsKeepOrderOverSeveralTries(t *testing.T) {
 	}
 }
 
-// The error of a call that ends while its next try waits for a slot has the reason of the last
-// try.
+// The error of a call that ends while its next try is waiting for a slot includes the reason of the
+// last try.
 func TestReasonOfTheLastTryIsKept(t *testing.T) {
 	for _, perhaps := range []bool{false, true} {
 		inBubble(t, 1, Options{Timeout: time.Minute}, func(r *rig) {
@@ -222,7 +222,7 @@ func TestReasonOfTheLastTryIsKept(t *testing.T) {
 	}
 }
 
-// If a call takes several calls to the backend, no message is stored before an earlier one
+// If a call is split into several calls to the backend, no message is stored before an earlier one
 // that is tried again.
 func TestSeveralPortionsKeepOrder(t *testing.T) {
 	for _, perhaps := range []error{backend.ErrUnknownOutcome, errors.New("something")} {
@@ -235,8 +235,8 @@ func TestSeveralPortionsKeepOrder(t *testing.T) {
 	}
 }
 
-// After an outage the first success wakes the calls that wait for their next try. A topic that
-// stays bad is not tried more often than ten times a second beside it.
+// After an outage, the first success wakes the calls that are waiting for their next try. A topic
+// that keeps failing is nevertheless tried at most ten times a second.
 func TestSuccessWakesWaitingCalls(t *testing.T) {
 	inBubble(t, 0, Options{Timeout: 10 * time.Minute}, func(r *rig) {
 		r.broker.fail(errDown)
@@ -254,7 +254,7 @@ func TestSuccessWakesWaitingCalls(t *testing.T) {
 		require.NoError(r, r.Publish(r.Context(), one("first")))
 		wg.Wait()
 
-		synctest.Wait() // the queue is at rest, so that no write has messages of both topics
+		synctest.Wait() // the queue is idle, so no write contains messages of both topics
 
 		bad := fmt.Errorf("%w: of this topic", backend.ErrUnavailable)
 		r.broker.set(func(b *broker) { b.bad = map[string]error{"bad": bad} })

@@ -12,27 +12,27 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// Options of a Publisher.
+// Options configures a Publisher.
 type Options struct {
-	Timeout         time.Duration // bounds one call, with all its tries; 0: none
-	MaxPending      int           // bounds the messages of all calls under way; 0: no bound
-	MaxPendingBytes int           // bounds the bytes of these messages; 0: no bound
+	Timeout         time.Duration // limits one call, including all its tries; 0 for no limit
+	MaxPending      int           // limits the messages of all calls under way; 0 for no limit
+	MaxPendingBytes int           // limits the bytes of these messages; 0 for no limit
 	WhenFull        WhenFull
 
-	// Recovery ends the waits between the tries early. New makes one if it is nil.
+	// Recovery ends the waits between tries early. If it is nil, New creates one.
 	Recovery *wait.Recovery
 
-	// NewBackoff returns a function that returns the delay before each further try of one call; nil: as
-	// wait.Broker.
+	// NewBackoff returns a function that returns the delay before each further try of one call. If
+	// it is nil, wait.Broker is used.
 	NewBackoff func() func() time.Duration
 }
 
 // A Publisher stores messages. Its methods are safe for concurrent use.
 //
-// It has a slot for each concurrent write, see backend.Limits.Publishers. A caller that finds a
-// free slot writes its messages itself. Otherwise its call waits in a queue, and goroutines take
-// slots, each writing its share of the queue in one write, until the queue is empty. A silent write
-// does not hold up other calls: see flight.go.
+// It has a slot for each concurrent write (see backend.Limits.Publishers). A caller that finds a
+// free slot writes its messages itself. Otherwise its call waits in a queue. Goroutines take slots
+// and each write their share of the queue in one write, until the queue is empty. A silent write
+// doesn't hold up other calls; see flight.go.
 type Publisher struct {
 	writer
 	calls
@@ -40,8 +40,8 @@ type Publisher struct {
 	newBackoff func() func() time.Duration
 	running    sync.WaitGroup // the goroutines that write waiting calls
 	timers     sync.Pool      // not global, because a timer belongs to one synctest bubble
-	unused     sync.Pool      // calls that have ended
-	batches    sync.Pool      // memory of goroutines that write waiting calls
+	unused     sync.Pool      // calls that have ended, for reuse
+	batches    sync.Pool      // memory for the goroutines that write waiting calls
 }
 
 // New returns a Publisher that writes to b.
@@ -60,9 +60,9 @@ func New(b backend.Backend, o Options) *Publisher {
 	return p
 }
 
-// Publish stores msgs. The error is nil or a BatchError with one entry for each message.
-// After Publish has returned, msgs are no longer used, with one exception. If the error of a
-// message matches ErrUnknownOutcome, its headers may still be read.
+// Publish stores msgs. The error is nil or a BatchError with one entry for each message. Once
+// Publish has returned, msgs are no longer used, with one exception: if the error of a message
+// matches ErrUnknownOutcome, its headers may still be read.
 func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error {
 	if len(msgs) == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*backend.Message) error 
 	return p.store(c, began)
 }
 
-// enter waits until there is room for c.
+// enter waits until c fits into the limits.
 func (p *Publisher) enter(c *call) error {
 	if waits, err := p.calls.enter(c); !waits {
 		return err
@@ -95,21 +95,22 @@ func (p *Publisher) enter(c *call) error {
 	return notSent(reason)
 }
 
-// end ends c, and keeps its memory for a later call unless the queue still writes c.
+// end ends c, and keeps its memory for a later call unless the queue is still writing c.
 func (p *Publisher) end(c *call) {
 	p.leave(c)
 	if c.state != left {
 		*c = call{woken: c.woken}
 		select {
-		case <-c.woken: // c was dropped while its caller did not wait
+		case <-c.woken: // c was dropped while its caller wasn't waiting
 		default:
 		}
 		p.unused.Put(c)
 	}
 }
 
-// pause waits after a failed try of c, until next. It ends early when another call to the broker
-// succeeds, but not at once. It then returns p.late, and otherwise the reason that wait returns.
+// pause waits after a failed try of c, until next. It returns early, but not at once, when another
+// call to the broker succeeds. In either case it returns p.late; otherwise it returns the reason
+// given by wait.
 func (p *Publisher) pause(c *call, next time.Time) error {
 	recovered := p.recovery.Next()
 	if first := time.Now().Add(wait.Least); first.Before(next) {
@@ -121,7 +122,8 @@ func (p *Publisher) pause(c *call, next time.Time) error {
 }
 
 // wait returns nil when ready has a value. If it ends earlier, it returns the reason: the timeout
-// at until, or the end of ctx or of the Publisher. The end of early counts as a timeout, too.
+// at until, or the end of ctx or of the Publisher. If early is closed, that counts as a timeout,
+// too.
 func (p *Publisher) wait(ctx context.Context, until time.Time, ready, early <-chan struct{}) error {
 	var late <-chan time.Time
 	if !until.IsZero() {
@@ -145,7 +147,7 @@ func (p *Publisher) wait(ctx context.Context, until time.Time, ready, early <-ch
 	}
 }
 
-// deadline returns when a call that begins at the given time times out; zero: never.
+// deadline returns when a call that starts at the given time times out, or zero if it never does.
 func (p *Publisher) deadline(begins time.Time) (until time.Time) {
 	if p.timeout > 0 {
 		until = begins.Add(p.timeout)
@@ -153,9 +155,9 @@ func (p *Publisher) deadline(begins time.Time) (until time.Time) {
 	return until
 }
 
-// store tries to store the messages of c. Before the timeout of c, it tries the failed
-// messages again that another try may store. After an unknown outcome it begins no try later
-// than the backend's OnceWindow after began.
+// store tries to store the messages of c. Until c times out, it retries the failed messages that
+// another try may store. After an unknown outcome, it starts no try later than the backend's
+// OnceWindow after began.
 func (p *Publisher) store(c *call, began time.Time) error {
 	err := p.try(c, began)
 	if err == nil {
@@ -179,8 +181,8 @@ func (p *Publisher) store(c *call, began time.Time) error {
 	return o.error()
 }
 
-// Close refuses later calls and waits for the calls under way. When ctx is done, Close ends
-// them and returns the cause.
+// Close refuses later calls and waits for the calls under way. When ctx is done, Close ends them
+// and returns the cause.
 func (p *Publisher) Close(ctx context.Context) error {
 	var err error
 	idle := p.close()
@@ -188,7 +190,7 @@ func (p *Publisher) Close(ctx context.Context) error {
 	case <-idle:
 	case <-ctx.Done():
 		select {
-		case <-idle: // ctx is done too, but no call is left
+		case <-idle: // ctx is done, too, but no calls are left
 		default:
 			err = context.Cause(ctx)
 		}

@@ -16,7 +16,7 @@ func (l *callQueue) add(c *call) {
 
 func (l *callQueue) remove(c *call) { l.calls = without(l.calls, c) }
 
-// take takes all calls out of l.
+// take removes all calls from l and returns them.
 func (l *callQueue) take() []*call {
 	all := l.calls
 	l.calls = nil
@@ -26,15 +26,15 @@ func (l *callQueue) take() []*call {
 // A topicKey is a key of a topic.
 type topicKey struct{ topic, key string }
 
-// A keyFence keeps the order of a key. A caller has left its call while the call was being written,
-// and its next call, which may have the same key, must be stored later. No message of the key is
-// therefore written until that write has ended.
+// A keyFence keeps the order of a key. It is needed when a caller returns while its call is still
+// being written: the caller's next call may use the same key and must be stored after this one.
+// Until that write has ended, no other message with the key is written.
 type keyFence struct {
-	writes int       // calls that were left and are still written, counted for each message
-	queue  callQueue // the calls that wait for the end of these writes
+	writes int       // calls that were left while being written, counted once per message
+	queue  callQueue // the calls that are waiting for these writes to end
 }
 
-// queueFor returns the queue where c must wait if it is not written at once.
+// queueFor returns the queue in which c must wait if it isn't written at once.
 func (cs *calls) queueFor(c *call) *callQueue {
 	if len(cs.fences) > 0 {
 		for _, m := range c.msgs {
@@ -55,8 +55,8 @@ func (cs *calls) queueFor(c *call) *callQueue {
 
 func keyOf(m *backend.Message) topicKey { return topicKey{m.Topic, m.Key} }
 
-// requeue puts calls, which have left a queue, into the queues where they wait now. In the main
-// queue they come first, because they have waited longer.
+// requeue puts calls, which have left a queue, into the queues where they must wait now. In the
+// main queue they go to the front, because they have waited longer.
 func (cs *calls) requeue(calls []*call) {
 	var first callQueue
 	for _, c := range calls {
@@ -76,7 +76,7 @@ func (cs *calls) requeue(calls []*call) {
 func (cs *calls) fenceKeys(c *call) {
 	fresh := false
 	for _, m := range c.msgs {
-		if m.Key == "" { // no order
+		if m.Key == "" { // it isn't ordered
 			continue
 		}
 		b := cs.fences[keyOf(m)]
@@ -95,7 +95,7 @@ func (cs *calls) fenceKeys(c *call) {
 }
 
 // unfenceKeys records that the write of msgs has ended. They are copies of the messages of a call
-// that its caller left.
+// that its caller has left.
 func (cs *calls) unfenceKeys(msgs []backend.Message) {
 	for i := range msgs {
 		b := cs.fences[keyOf(&msgs[i])]

@@ -16,14 +16,14 @@ import (
 	"github.com/seed41896749/eventbus/inmemory"
 )
 
-// A rig is a Publisher on a backend in memory, in a synctest bubble.
+// A rig is a Publisher on an in-memory backend, in a synctest bubble.
 type rig struct {
 	*testing.T
 	*Publisher
 	broker *broker
 }
 
-// inBubble runs f on a fresh rig whose backend has Limits.Publishers of slots, and closes it.
+// inBubble runs f on a new rig whose backend states slots as Limits.Publishers, and then closes it.
 func inBubble(t *testing.T, slots int, o Options, f func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, slots, o)
@@ -64,17 +64,17 @@ func (r *rig) queued() int {
 	return len(r.queue.calls)
 }
 
-// one returns one message, for a call.
+// one returns a single message, for a call.
 func one(id string) []*backend.Message {
 	return []*backend.Message{{Topic: "t", ID: id, Payload: []byte(id)}}
 }
 
-// to returns one message of a topic and key, for a call.
+// to returns a single message with a topic and a key, for a call.
 func to(topic, key, id string) []*backend.Message {
 	return []*backend.Message{{Topic: topic, Key: key, ID: id}}
 }
 
-// many returns n messages of one key, for a call.
+// many returns n messages with one key, for a call.
 func many(n int) (msgs []*backend.Message) {
 	for i := range n {
 		msgs = append(msgs, &backend.Message{Topic: "t", ID: fmt.Sprint(i), Key: "k", Once: true})
@@ -91,12 +91,12 @@ type broker struct {
 	mu      sync.Mutex
 	takes   time.Duration
 	slow    map[string]time.Duration // how long a call with a message of a topic takes, if longer
-	hangs   int                      // the next calls, which take an hour
+	hangs   int                      // how many of the next calls take an hour
 	hung    int                      // messages of calls that have hung
 	fails   error
 	bad     map[string]error // by topic of the first message
 	panics  any
-	stored  func() // is called at the end of each call
+	stored  func() // called at the end of each call
 	sizes   []int
 	ids     [][]string
 	lent    []byte // the payload of the last call
@@ -160,7 +160,7 @@ func (b *broker) end() {
 	b.now--
 }
 
-// set changes the behaviour of the broker from now on.
+// set changes the behavior of the broker from now on.
 func (b *broker) set(change func(b *broker)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +171,7 @@ func (b *broker) fail(err error) { b.set(func(b *broker) { b.fails = err }) }
 
 func (b *broker) take(d time.Duration) { b.set(func(b *broker) { b.takes = d }) }
 
-// calls returns how many messages each call had.
+// calls returns how many messages each call contained.
 func (b *broker) calls() []int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

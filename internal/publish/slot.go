@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// defaultSlots is the number of concurrent writes if the backend states none.
+// defaultSlots is the number of concurrent writes if the backend doesn't state one.
 const defaultSlots = 4
 
-// try makes one try to store the messages of c. If a slot is free and the queue is empty, the
-// caller writes them itself. Otherwise they go through the queue. While a goroutine of the
-// queue runs, every call goes through the queue, so that writes are few and large.
+// try makes one attempt to store the messages of c. If a slot is free and the queue is empty, the
+// caller writes them itself; otherwise they go through the queue. While a goroutine of the queue is
+// running, every call goes through the queue, which keeps writes few and large.
 func (p *Publisher) try(c *call, now time.Time) (err error) {
 	switch p.begin(c, now) {
 	case dropped:
@@ -23,12 +23,12 @@ func (p *Publisher) try(c *call, now time.Time) (err error) {
 	}
 	ctx, cancel := p.bound(c.ctx, c.until)
 	p.hold(c, cancel, now)
-	defer func() { p.release(c, err) }() // also if the driver ends the goroutine
+	defer func() { p.release(c, err) }() // even if the driver ends the goroutine
 	return p.write(ctx, c.msgs)
 }
 
-// begin returns how a try of c goes on: dropped, queued, or writing. In state writing the caller
-// has a slot, unless the backend has no limit on writes.
+// begin starts a try of c and returns the resulting state: dropped, queued or writing. In the state
+// writing, the caller has a slot, unless the backend doesn't limit writes.
 func (p *Publisher) begin(c *call, now time.Time) state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *Publisher) begin(c *call, now time.Time) state {
 	return c.state
 }
 
-// hold begins the flight of a caller that writes its messages itself. Close ends it with cancel.
+// hold starts the flight of a caller that writes its messages itself. Close ends it with cancel.
 func (p *Publisher) hold(c *call, cancel context.CancelFunc, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *Publisher) release(c *call, err error) {
 	p.serve()
 }
 
-// cut ends the writes of all callers that write themselves.
+// cut ends the writes of all callers that write their messages themselves.
 func (p *Publisher) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,11 +80,12 @@ func (p *Publisher) cut() {
 }
 
 // more returns how many further goroutines may serve the queue. They get half of the slots: with a
-// single goroutine all calls would fail together, and with more the writes would be small.
+// single goroutine all calls would fail together, and with more goroutines the writes would be
+// small.
 func (cs *calls) more() int { return min(cs.free, (cs.slots+1)/2-cs.serving) }
 
-// serve starts the goroutines that write the waiting calls, for the queue and for each suspect
-// topic that may be tried.
+// serve starts the goroutines that write waiting calls: those of the queue, and one for each
+// suspect topic that may be probed.
 func (p *Publisher) serve() {
 	for p.more() > 0 && len(p.queue.calls) > p.coming {
 		p.serving++
@@ -120,6 +121,6 @@ func (p *Publisher) await(c *call) error {
 		p.fenceKeys(c)
 		return unknown(reason)
 	}
-	<-c.woken // the result has come just now
+	<-c.woken // the result has only just arrived
 	return c.err
 }

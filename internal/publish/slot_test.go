@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A caller that finds a free slot writes itself, so its payload is not copied. Other
-// callers share one write, on copies.
+// A caller that finds a free slot writes its messages itself, so their payloads aren't copied. The
+// other callers share one write, on copies.
 func TestSlotsThenQueue(t *testing.T) {
 	inBubble(t, 2, Options{Timeout: time.Minute}, func(r *rig) {
 		r.broker.take(patience / 2)
@@ -80,8 +80,7 @@ func TestAnyNumberOfPublishers(t *testing.T) {
 	})
 }
 
-// One write has at most a thousand messages, eight MiB, or the batch size that the backend
-// states.
+// One write has at most a thousand messages, eight MiB, or the batch size that the backend states.
 func TestWritesAreBounded(t *testing.T) {
 	inBubble(t, 1, Options{}, func(r *rig) {
 		r.broker.take(time.Second)
@@ -104,8 +103,8 @@ func TestWritesAreBounded(t *testing.T) {
 	})
 }
 
-// A caller leaves when its context ends, by a deadline or a cancel. The outcome of a write
-// under way is then unknown. A call that waits in the queue is never sent.
+// A caller leaves when its context ends, whether by a deadline or by cancellation. The outcome of a
+// write under way is then unknown. A call that is waiting in the queue is never sent.
 func TestCallersLeave(t *testing.T) {
 	for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
 		inBubble(t, 1, Options{Timeout: time.Minute}, func(r *rig) {
@@ -139,7 +138,7 @@ func TestCallersLeave(t *testing.T) {
 	}
 }
 
-// A call that ends at the moment when its slot becomes free is certainly not sent.
+// A call that ends at the moment its slot becomes free is certainly not sent.
 func TestLeavesAtTheSameMoment(t *testing.T) {
 	for i := range 100 {
 		timeouts := [][2]time.Duration{{patience / 2, time.Minute}, {time.Minute, patience / 2}}[i%2]
@@ -162,7 +161,7 @@ func TestLeavesAtTheSameMoment(t *testing.T) {
 	}
 }
 
-// The queue keeps nothing of a caller that has left.
+// The queue retains nothing of a caller that has left.
 func TestLeavingTheQueue(t *testing.T) {
 	inBubble(t, 1, Options{}, func(r *rig) {
 		r.broker.take(time.Hour)
@@ -201,8 +200,8 @@ func TestWhatIsLeftIsCopied(t *testing.T) {
 	})
 }
 
-// Each caller waits as long as Timeout allows, however many others wait. The time before
-// there was room counts.
+// Each caller waits as long as Timeout allows, however many others are waiting. The time spent
+// waiting to enter counts.
 func TestCallersLeaveInTime(t *testing.T) {
 	for _, slots := range []int{1, 4} {
 		inBubble(t, slots, Options{Timeout: 10 * time.Second, MaxPending: 4}, func(r *rig) {
@@ -229,14 +228,14 @@ func TestCallersLeaveInTime(t *testing.T) {
 	}
 }
 
-// Close waits for every caller as long as its context allows, and then ends them wherever
-// they wait.
+// Close waits for every caller as long as its context allows, and then ends them wherever they are
+// waiting.
 func TestCloseWhileManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 2, Options{MaxPending: 5})
 		r.broker.take(time.Hour)
 		var wg sync.WaitGroup
-		for i := range 8 { // two write, three wait in the queue, three for room
+		for i := range 8 { // two are writing, three wait in the queue, three wait to enter
 			wg.Go(func() {
 				start := time.Now()
 				err := backend.ErrorAt(r.Publish(context.WithoutCancel(r.Context()), one("a")), 0)
@@ -254,8 +253,7 @@ func TestCloseWhileManyWait(t *testing.T) {
 	})
 }
 
-// If Publish returns no error, the message has its position, even if the caller was about to
-// leave.
+// If Publish returns no error, the message has its position, even if the caller was about to leave.
 func TestWhatIsStoredHasAPosition(t *testing.T) {
 	inBubble(t, 2, Options{}, func(r *rig) {
 		r.broker.take(100 * time.Microsecond)

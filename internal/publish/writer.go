@@ -12,13 +12,13 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A writer calls Publish of the backend.
+// A writer calls the backend's Publish.
 type writer struct {
 	backend  backend.Backend
 	limits   backend.Limits
 	recovery *wait.Recovery
 	most     int             // the most messages in one call
-	late     error           // the error of each call that has timed out
+	late     error           // the error of every call that has timed out
 	done     context.Context // done when all calls must end
 	stop     context.CancelCauseFunc
 }
@@ -49,7 +49,7 @@ func (w *writer) bound(ctx context.Context, until time.Time) (context.Context, c
 var errBehindUnknown = errors.New("the outcome of earlier messages is unknown")
 
 // write stores msgs in as few calls as the limits allow. After a call with an unknown outcome it
-// makes no further call: another try of the unknown messages would otherwise store them after later
+// makes no further call: if that call's messages were tried again, they would be stored after later
 // ones.
 func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
 	n := w.portion(msgs)
@@ -71,7 +71,7 @@ func (w *writer) write(ctx context.Context, msgs []*backend.Message) error {
 	return backend.AsBatchError(errs)
 }
 
-// portion returns how many of msgs fit into one call, at least one.
+// portion returns how many of msgs fit into one call, which is at least one.
 func (w *writer) portion(msgs []*backend.Message) int {
 	bytes := 0
 	for i, m := range msgs {
@@ -82,8 +82,8 @@ func (w *writer) portion(msgs []*backend.Message) int {
 	return len(msgs)
 }
 
-// call makes one call to the backend. A panic of the driver becomes an error. If ctx has
-// ended, the error includes the reason for its end.
+// call makes one call to the backend. A panic of the driver becomes an error. If ctx has ended, the
+// error includes the reason.
 func (w *writer) call(ctx context.Context, msgs []*backend.Message) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

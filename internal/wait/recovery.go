@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Least is the shortest wait after a failed call. A success wakes no earlier, so that calls to a
-// part of the broker that stays bad don't spin beside calls that succeed.
+// Least is the shortest wait after a failed call. A success doesn't end a wait before that, so
+// calls to a part of the broker that keeps failing don't spin while other calls succeed.
 const Least = 100 * time.Millisecond
 
 // A Recovery ends the back-off of all callers when one call to the broker succeeds. A bus has one.
@@ -20,8 +20,8 @@ type Recovery struct {
 	next chan struct{} // closed by the next success
 }
 
-// Succeeded records that a call to the broker has succeeded, and wakes all callers that wait. If
-// none waits, it costs one atomic load.
+// Succeeded records that a call to the broker has succeeded, and wakes all waiting callers. If
+// there are none, it costs one atomic load.
 func (r *Recovery) Succeeded() {
 	if !r.awaited.Load() {
 		return
@@ -46,8 +46,8 @@ func (r *Recovery) Next() <-chan struct{} {
 	return r.next
 }
 
-// Sleep waits after a failed call: for d, or until a call succeeds, but in that case for at least
-// [Least]. It returns false if ctx ended first.
+// Sleep waits after a failed call, for d or until a call succeeds, but in the latter case for at
+// least [Least]. It returns false if ctx ended first.
 func (r *Recovery) Sleep(ctx context.Context, d time.Duration) bool {
 	next := r.Next()
 	first := min(d, Least)

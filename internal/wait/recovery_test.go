@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/internal/wait"
 )
 
-// A success wakes all that sleep, but none earlier than Least after it fell asleep.
+// A success wakes everyone who is sleeping, but nobody earlier than Least after falling asleep.
 func TestRecoveryWakesAll(t *testing.T) {
 	for _, row := range []struct{ sleep, success, want time.Duration }{
 		{time.Minute, 30 * time.Second, 30 * time.Second},
@@ -39,7 +39,7 @@ func TestRecoveryWakesAll(t *testing.T) {
 	}
 }
 
-// A success before the sleep does not shorten it, and the end of the context ends it.
+// A success before the sleep doesn't shorten it, and the end of the context ends it.
 func TestRecoveryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r wait.Recovery

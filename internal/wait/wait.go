@@ -1,6 +1,6 @@
-// Package wait has the ways in which the bus waits: a sleep that a context ends, the back-off
-// between repeated calls, a recovery that ends the back-off of all callers at once, and a queue
-// that admits callers in order.
+// Package wait provides the ways in which the bus waits: a sleep that a context can end, the
+// back-off between repeated calls, a recovery that ends the back-off of all callers at once, and a
+// queue that admits callers in order.
 package wait
 
 import (
@@ -21,15 +21,15 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A Backoff returns the delays between the repetitions of a call that fails. They double from First
-// to Max, and each of them is multiplied by a random factor between 0.5 and 1.5, so that callers
-// that failed together do not repeat their calls together. It has one user at a time.
+// A Backoff returns the delays between the repetitions of a failing call. They double from First to
+// Max, and each is multiplied by a random factor between 0.5 and 1.5, so that callers that failed
+// together don't all repeat their calls at the same time. It is not safe for concurrent use.
 type Backoff struct {
 	First, Max time.Duration
 	failures   int
 }
 
-// Broker returns the back-off of calls to a broker: from 100 ms to a second.
+// Broker returns the back-off for calls to a broker, from 100 ms to a second.
 func Broker() Backoff { return Backoff{First: 100 * time.Millisecond, Max: time.Second} }
 
 // Next returns the delay before the next repetition.
@@ -39,11 +39,11 @@ func (b *Backoff) Next() time.Duration {
 	return Jittered(d)
 }
 
-// Reset begins again with First, after a call that succeeded.
+// Reset starts over with First. Call it after a call that succeeded.
 func (b *Backoff) Reset() { b.failures = 0 }
 
-// Doubled returns first doubled n times, but at most highest. It is for callers that count the
-// failures themselves, because they have one for each event.
+// Doubled returns first doubled n times, but at most highest. It is for callers that count failures
+// themselves, because they keep a count for each event.
 func Doubled(first, highest time.Duration, n int) time.Duration {
 	if n >= 63 || first > highest>>n {
 		return highest

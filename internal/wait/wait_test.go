@@ -23,7 +23,8 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// The delays double up to Max, each within half of it, and begin again after a success.
+// The delays double up to Max, vary by a factor of up to 1.5 either way, and start over after a
+// success.
 func TestBackoff(t *testing.T) {
 	b := wait.Broker()
 	for range 2 {
