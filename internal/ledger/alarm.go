@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// An Instant is a point in time, in nanoseconds after the epoch of the caller's clock. Zero means
-// no time.
+// An Instant is a point in time, in nanoseconds since the epoch of the caller's clock. The zero
+// Instant means "no time".
 type Instant int64
 
-// Plus returns the Instant d after m, or the greatest one if the sum overflows.
+// Plus returns m plus d, or the greatest Instant if the sum overflows.
 func (m Instant) Plus(d time.Duration) Instant {
 	if sum := m + Instant(d); sum >= m {
 		return sum
@@ -18,14 +18,14 @@ func (m Instant) Plus(d time.Duration) Instant {
 	return math.MaxInt64
 }
 
-// An alarm calls ring at a set time. The zero value with a ring is ready to use.
+// An alarm calls ring at a set time. Apart from ring, its zero value is ready to use.
 type alarm struct {
-	at    Instant // zero: it is not set
+	at    Instant // zero if it is not set
 	index int
 	ring  func(now Instant)
 }
 
-// alarms is a heap of the alarms that are set, the earliest first.
+// alarms is a heap of the alarms that are set, earliest first.
 type alarms []*alarm
 
 func (a alarms) Len() int           { return len(a) }
@@ -48,7 +48,7 @@ func (a *alarms) Pop() any {
 	return x
 }
 
-// set sets a to ring at the given time; zero: not at all.
+// set sets a to ring at the given time. A zero time cancels the alarm.
 func (l *Ledger) set(a *alarm, at Instant) {
 	switch was := a.at; {
 	case at == was:
@@ -64,14 +64,14 @@ func (l *Ledger) set(a *alarm, at Instant) {
 	}
 }
 
-// ringBy lets a ring at the given time, or at an earlier one for which it is set.
+// ringBy makes a ring at the given time, unless it is already set for an earlier one.
 func (l *Ledger) ringBy(a *alarm, at Instant) {
 	if a.at == 0 || at < a.at {
 		l.set(a, at)
 	}
 }
 
-// Next returns when Tick has to be called; zero: no alarm is set.
+// Next returns when the caller must call Tick, or zero if no alarm is set.
 func (l *Ledger) Next() Instant {
 	if len(l.alarms) == 0 {
 		return 0

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// check returns a sentence about the first fact of l that contradicts another one; "": there
-// is none.
+// check returns a sentence about the first inconsistency in l, or "" if there is none.
 func (l *Ledger) check() string {
 	for _, h := range l.held {
 		n := h.lane

@@ -6,44 +6,44 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// An Effect is an action that the caller of a Ledger carries out.
+// An Effect is something the ledger wants its caller to do.
 type Effect struct {
 	Kind    Kind
 	Hold    *Hold
 	Run     any     // for EndRun
-	Source  *Source // for EndRead, Room and Emptied
-	Running bool    // for Lost and Stuck: a handler runs
+	Source  *Source // for EndRead, ReadMore and Emptied
+	Running bool    // for Lost and Stuck: a handler is running
 	Err     error
 	For     time.Duration
 }
 
-// A Kind is a kind of Effect.
+// A Kind is the kind of an Effect.
 type Kind uint8
 
 // The kinds of Effect.
 const (
-	GiveBack Kind = iota // Hold is to be given back by Delay, as Hold.Due and Hold.Counted say
-	Refuse               // Hold is to be settled without a run: it is unfit
-	TimedOut             // Hold is to be settled as a run that timed out; nobody else settles it
-	Again                // the call that settles Hold is to be repeated
-	EndRun               // the context of Run is to end with Err
-	Lost                 // the lease of Hold is lost, because of Err; nil: it was not extended
-	Stuck                // the handler of Hold runs for For, far beyond its timeout
+	GiveBack Kind = iota // give Hold back with Delay, as Hold.Due and Hold.Counted say
+	Refuse               // settle Hold without a run, because it is unfit
+	TimedOut             // settle Hold as a run that timed out; nobody else settles it
+	Again                // repeat the call that settles Hold
+	EndRun               // end the context of Run with Err
+	Lost                 // the lease of Hold is lost because of Err, which is nil if the lease simply wasn't extended
+	Stuck                // the handler of Hold has been running for For, far beyond its timeout
 	Unstuck              // a stuck handler has returned
-	Extend               // leases are to be extended, see Extendable and Extended
-	EndRead              // the Receive of Source under way is to end
+	Extend               // extend leases, see Extendable and Answered
+	EndRead              // cut the current Receive of Source short
 	ReadMore             // the fetcher of Source may read again
-	Emptied              // Source, which has ended, has no Hold any more
+	Emptied              // Source has ended, and its last Hold is gone
 	Crowded              // Stats.Crowded has changed
 )
 
-// Effects are what the caller has to do next.
+// Effects collects what the caller has to do next.
 type Effects struct {
-	Acks      []*Hold // to be acknowledged
-	FlushAcks bool    // now, without waiting for further ones
+	Acks      []*Hold // Holds to acknowledge
+	FlushAcks bool    // acknowledge them now instead of waiting for more
 	Rest      []Effect
 	Wake      []*Worker
-	Start     int // workers
+	Start     int // workers to start
 	Freed     limiter.Released
 }
 

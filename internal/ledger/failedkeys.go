@@ -4,7 +4,8 @@ import (
 	"slices"
 )
 
-// FailKey records, for later messages with the key of h, that a message with it failed for good.
+// FailKey records that a message with the key of h has failed permanently. KeyFailed reports this for
+// later messages with that key.
 func (l *Ledger) FailKey(h *Hold) {
 	if n := h.lane; n != nil {
 		n.failed = true
@@ -12,15 +13,16 @@ func (l *Ledger) FailKey(h *Hold) {
 	}
 }
 
-// FailKeys records that messages with these keys failed for good, before s has any message.
+// FailKeys records that messages with these keys have failed permanently. Call it before s receives
+// its first message.
 func (s *Source) FailKeys(keys ...string) {
 	for _, key := range keys {
 		s.lanes[key] = &lane{key: key, source: s, failed: true}
 	}
 }
 
-// OrderKey returns the key by which h is ordered, which is empty with Total. ok is false if h waits
-// for no other message.
+// OrderKey returns the key by which h is ordered; with Total that is the empty key. ok is false if
+// h isn't ordered, and so waits for no other message.
 func (h *Hold) OrderKey() (key string, ok bool) {
 	if h.lane == nil {
 		return "", false
@@ -28,10 +30,10 @@ func (h *Hold) OrderKey() (key string, ok bool) {
 	return h.lane.key, true
 }
 
-// KeyFailed reports whether an earlier message of the key of h failed for good.
+// KeyFailed reports whether an earlier message with the key of h has failed permanently.
 func (h *Hold) KeyFailed() bool { return h.lane != nil && h.lane.failed }
 
-// ReleaseKey undoes FailKey, and reports whether it had an effect.
+// ReleaseKey undoes FailKey. It reports whether there was anything to undo.
 func (l *Ledger) ReleaseKey(key string) (had bool) {
 	for _, s := range l.sources {
 		if n := s.lanes[key]; n != nil && n.failed {
@@ -42,7 +44,7 @@ func (l *Ledger) ReleaseKey(key string) (had bool) {
 	return had
 }
 
-// FailedKeys returns the keys that FailKey recorded, sorted.
+// FailedKeys returns the keys that were passed to FailKey and not released since, sorted.
 func (l *Ledger) FailedKeys() (keys []string) {
 	for _, s := range l.sources {
 		for key, n := range s.lanes {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// Postpone lets h come again when it is due. counts means that it has spent an attempt. If its
-// lease is lost, h is released.
+// Postpone schedules the redelivery of h for due. counts says whether h has used up an attempt. If
+// the lease of h is lost, Postpone just releases it.
 func (l *Ledger) Postpone(h *Hold, due Instant, counts bool) {
 	if h.state == released {
 		return
@@ -21,9 +21,9 @@ func (l *Ledger) Postpone(h *Hold, due Instant, counts bool) {
 	l.wakeWorker()
 }
 
-// postpone gives h back if the backend refunds attempts and redelivers in order, or if h has no
-// order. Otherwise h waits for its retry in this member. If neither is possible, it is redelivered
-// when its lease has expired.
+// postpone gives h back if the backend refunds attempts and redelivers in order, or if h isn't
+// ordered. Otherwise h waits for its retry in this member. If neither is possible, h is redelivered
+// when its lease expires.
 func (l *Ledger) postpone(h *Hold, due Instant, counts bool) {
 	s := h.Source
 	gone := l.closed || s.revoked
@@ -44,11 +44,12 @@ func (l *Ledger) postpone(h *Hold, due Instant, counts bool) {
 	}
 }
 
-// ErrNotStarted is the error for a message that a member that ends does not settle.
+// ErrNotStarted is the error for a message that a member doesn't settle because it is shutting
+// down.
 var ErrNotStarted = errors.New("eventbus: shutting down")
 
-// giveBack hands h to the queue of Delays, and leaves a stub in its lane, for which later messages
-// of its key wait. postpone decides between giveBack and retryHere.
+// giveBack passes h to the Delay queue and leaves a stub in its lane, which blocks later messages
+// with the same key. postpone chooses between giveBack and retryHere.
 func (l *Ledger) giveBack(h *Hold, due Instant) {
 	h.Source.leaveStub(h)
 	h.leave()
@@ -57,7 +58,7 @@ func (l *Ledger) giveBack(h *Hold, due Instant) {
 	l.do(Effect{Kind: GiveBack, Hold: h})
 }
 
-// retryHere keeps h in this member until it is due. Its earlier run has no Hold any more.
+// retryHere keeps h in this member until it is due. Its earlier run loses its Hold.
 func (l *Ledger) retryHere(h *Hold, due Instant, counts bool) {
 	if counts {
 		h.Attempt++
@@ -86,15 +87,16 @@ func (l *Ledger) retryHere(h *Hold, due Instant, counts bool) {
 	}
 }
 
-// BeforeDelay prepares a call of Delay for h. A call that refunds no attempt counts one.
+// BeforeDelay prepares h for a Delay call. If the call doesn't refund an attempt that h hasn't used
+// up, BeforeDelay makes sure that the next receipt doesn't count it.
 func (l *Ledger) BeforeDelay(h *Hold, refunds bool) {
-	if !h.Counted && !refunds { // now, because the message may be redelivered before the answer
+	if !h.Counted && !refunds { // before the call, because the message may be redelivered before the answer arrives
 		h.Source.expect(h, h.Attempt)
 	}
 }
 
-// MarkUnknown records that a call may have settled h. If the call was a Delay, h is due after the
-// given time at the latest.
+// MarkUnknown records that a call may have settled h. If that call was a Delay, h is due once the
+// given time has passed, at the latest.
 func (l *Ledger) MarkUnknown(h *Hold, after time.Duration) {
 	h.Unsure = true
 	if h.returning {
@@ -102,15 +104,15 @@ func (l *Ledger) MarkUnknown(h *Hold, after time.Duration) {
 	}
 }
 
-// Delayed records that h was given back, and when it is due.
+// Delayed records that h was given back and is due at the given time.
 func (l *Ledger) Delayed(h *Hold, due Instant) {
 	h.Source.remember(h).due(due)
 	l.stubDue(h, due)
 	l.Release(h, nil)
 }
 
-// NotDelayed records that h cannot be given back because of err. It is redelivered when its lease
-// ends. If another member has it already, the lease is lost.
+// NotDelayed records that err prevents h from being given back. h is redelivered when its lease
+// expires. If another member already has it, the lease is lost.
 func (l *Ledger) NotDelayed(h *Hold, err error) {
 	lost := errors.Is(err, backend.ErrLeaseLost)
 	if st := h.stub; lost && st != nil && !h.Unsure {
@@ -141,9 +143,9 @@ const (
 	timesToHighest = uint8(highestFloor / firstFloor)
 )
 
-// Floor counts a run of h after which h is given back. It returns the least delay until its
-// redelivery: 10 ms, and 10 ms more for each repeat, up to 50 ms. Without it a handler that
-// asks for no delay would keep a processor, or the broker, busy.
+// Floor counts a run of h after which h is given back, and returns the shortest delay allowed before the
+// redelivery of h: 10 ms the first time, and 10 ms more for each repeat, up to 50 ms. Without this
+// floor, a handler that asks for no delay would keep a CPU or the broker busy.
 func (l *Ledger) Floor(h *Hold) time.Duration {
 	m := h.Source.remember(h)
 	m.times = min(m.times+1, timesToHighest)

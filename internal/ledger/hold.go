@@ -6,56 +6,56 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A Hold is a message that this member holds until it is settled or its lease is lost. A run
-// is one call of a handler: it may begin after the acknowledgement, and it may last longer
-// than its Hold.
+// A Hold is a message that this member holds until it is settled or its lease is lost. A run is one
+// call of a handler. It may start only after the message was acknowledged, and it may outlast its
+// Hold.
 //
-// The exported fields belong to the caller. Run, Due and Counted are valid while the ledger
-// is not in use, or in an effect.
+// The exported fields belong to the caller. Run, Due and Counted are valid in an effect, and
+// whenever no method of the ledger is running.
 type Hold struct {
 	Delivery   backend.Delivery
 	Source     *Source
 	Attempt    int
-	Redriven   bool  // sent again from a dead-letter topic
-	Unfit      bool  // to be settled without a run, see [Refuse]
-	Suspect    bool  // it ran too often without a result, so at most one suspect runs at a time
-	Counted    bool  // it has spent an attempt, which the next GiveBack counts
+	Redriven   bool  // republished from a dead-letter topic
+	Unfit      bool  // must be settled without a run, because it can't be read or was delivered too often; see [Refuse]
+	Suspect    bool  // delivered so often without the result of a run that it may be crashing the process, so only one suspect runs at a time
+	Counted    bool  // it has used up an attempt, which the next GiveBack must count
 	Unsure     bool  // a failed call may have settled it
-	Tries      uint8 // failed calls to settle it
-	Run        any   // the latest run, of the caller
-	DeadLetter any   // of the caller: the dead letter to be stored, or nil
+	Tries      uint8 // how many calls to settle it have failed
+	Run        any   // the latest run; a value of the caller
+	DeadLetter any   // the caller's dead letter that is yet to be stored, or nil
 	Due        Instant
 
-	asked, came  Instant // when its Receive was called, and returned
+	asked, came  Instant // when its Receive was called and when it returned
 	until        Instant // when its lease ends
-	began        Instant // when its latest run that has ended began; zero: not known
-	dueIfDelayed Instant // when it is due at the latest, if a Delay without an answer took effect
-	before       string  // the highest known position before it
+	began        Instant // when its latest finished run started; zero if unknown
+	dueIfDelayed Instant // the latest time at which it is due if an unanswered Delay took effect
+	before       string  // the highest known position before its own
 	size         int32
 
 	state     state
 	lost      bool // its lease is lost
-	inSlice   bool // a worker refers to it
+	inSlice   bool // in the slice of a worker
 	inEffect  bool // an effect refers to it
-	extending bool // a call of Extend refers to it
+	extending bool // an Extend call refers to it
 	leaseless bool // acknowledged before its run
-	parked    bool // it has no slot of the limiter
-	trusted   bool // Ledger.entrusts counts it
+	parked    bool // it waits without a slot of the limiter
+	trusted   bool // counted in Ledger.entrusts
 	expired   bool // the program may no longer settle it
 	late      bool // the timeout of its run has passed
-	chases    bool // Ledger.chasing counts it
+	chases    bool // counted in Ledger.chasing
 	returning bool // it is being given back
-	left      bool // its lease is not extended any more
-	failed    bool // the program, or the timeout, settled it as failed
+	left      bool // its lease is no longer extended
+	failed    bool // the program or the timeout settled it as failed
 	class     class
 	lane      *lane
-	worker    *Worker   // that has it
-	over      *overflow // that the GiveBack under way belongs to
-	stub      *stub     // of the GiveBack under way
+	worker    *Worker   // the worker that has it, if any
+	over      *overflow // the overflow that is being given back with it, if any
+	stub      *stub     // its stub, while it is being given back
 	wait      Wait
 	alarm     *alarm
 	index     int   // in Ledger.held
-	slot      int32 // in the slice of worker
+	slot      int32 // its index in the slice of worker
 }
 
 // A state is the stage of a Hold between receipt and settlement.
@@ -63,23 +63,23 @@ type state uint8
 
 const (
 	arrived   state = iota // not decided yet
-	waiting                // behind another message of its key, or until it is due
+	waiting                // behind another message with its key, or until it is due
 	ready                  // a worker may take it
-	taken                  // a worker has it: its handler runs, or is next
-	entrusted              // the program settles it after its run
-	settling               // a call that settles it is under way, or will be made or repeated; it has one settlement
+	taken                  // a worker has it: its handler is running or about to
+	entrusted              // its run is over, and the program is to settle it
+	settling               // a call that settles it is under way or planned; it is settled only once
 	released               // no longer held
 )
 
-// Holds are allocated in chunks, and used again. A message that is held for long keeps its
+// Holds are allocated in chunks and reused. A message that is held for a long time keeps its whole
 // chunk in memory.
 const (
 	chunk     = 16
 	freeHolds = 4096
 )
 
-// Fill returns Holds of messages of s, for [Ledger.Put]. It needs the ledger's lock, because the
-// handler of an earlier run may still refer to a Hold that another message is about to use.
+// Fill returns Holds for messages of s, to be passed to [Ledger.Put]. Call it under the ledger's
+// lock: the handler of an earlier run may still refer to a Hold that Fill is about to reuse.
 func (l *Ledger) Fill(s *Source, ds []backend.Delivery) []*Hold {
 	n := len(ds)
 	hs := make([]*Hold, n)
@@ -100,15 +100,14 @@ func (l *Ledger) Fill(s *Source, ds []backend.Delivery) []*Hold {
 	return hs
 }
 
-// recycle lets another message use h, unless somebody may still refer to it: an effect, a call of
-// Extend, or the handler of a run that has lost it. Calls of Ack and Delay also refer to h until
-// the broker answers, but recycle cannot see them; that is why Release has to come after the
-// answer.
+// recycle makes h available for reuse, unless something still refers to it: an effect, an Extend
+// call, or the handler of a run that has lost it. Ack and Delay calls refer to h, too, until the
+// broker answers. recycle can't see those, which is why Release must come after the answer.
 func (l *Ledger) recycle(h *Hold) {
 	if l.closed || h.late {
 		return
 	}
-	// Other Holds of its chunk, which may be held for long, keep h in memory.
+	// other Holds of its chunk, which may be held for a long time, keep h in memory
 	h.Delivery.Payload, h.Delivery.Headers, h.Delivery.Token = nil, nil, nil
 	if !h.inSlice && !h.inEffect && !h.extending && !h.lost && h.Delivery.Err == nil && len(l.free) < freeHolds {
 		h.Run, h.DeadLetter, h.wait = nil, nil, nil
@@ -116,17 +115,17 @@ func (l *Ledger) recycle(h *Hold) {
 	}
 }
 
-// Size returns the size of the message in bytes.
+// Size returns the size of the message, in bytes.
 func (h *Hold) Size() int64 { return int64(h.size) }
 
 // Arrived returns when the message arrived.
 func (h *Hold) Arrived() Instant { return h.came }
 
-// Redelivered reports whether the message may have been delivered before, has failed in this
-// member before, or is redriven.
+// Redelivered reports whether the message may have been delivered before, has already failed in
+// this member, or was redriven.
 func (h *Hold) Redelivered() bool { return h.Attempt > 1 || h.Delivery.Redelivered || h.Redriven }
 
-// Began returns when the latest run of h that has ended began; zero: there was none.
+// Began returns when the latest finished run of h started, or zero if there is none.
 func (h *Hold) Began() Instant { return h.began }
 
 // Leaseless reports whether h was acknowledged before its run.
@@ -135,15 +134,15 @@ func (h *Hold) Leaseless() bool { return h.leaseless }
 // Returning reports whether h is being given back.
 func (h *Hold) Returning() bool { return h.returning }
 
-// addHold adds h to the Holds of l.
+// addHold adds h to the Holds of the ledger.
 func (l *Ledger) addHold(h *Hold) {
 	h.index = len(l.held)
 	l.held = append(l.held, h)
 	h.Source.held++
 }
 
-// leave takes h out of its lane, its queue and its alarm, so that no worker takes it and the next
-// message of its key may run.
+// leave removes h from its lane, its queue and its alarm. No worker takes h after that, and the
+// next message with its key may run.
 func (h *Hold) leave() {
 	l := h.Source.ledger
 	switch h.state {
@@ -158,14 +157,14 @@ func (h *Hold) leave() {
 	h.Source.leaveLane(h)
 }
 
-// Release ends the holding of h. A caller that waits for its settlement gets err. An error means
-// that h is not settled, so it is due again when its lease has expired. No call that settles h may
-// be under way, because another message may use h from now on.
+// Release stops holding h. A caller that waits for its settlement gets err. A non-nil err means
+// that h isn't settled, so it is redelivered when its lease expires. No call that settles h may
+// still be under way, because h can be reused from now on.
 func (l *Ledger) Release(h *Hold, err error) {
 	if h.state == released {
 		return
 	}
-	first := h.lane != nil // the next message of its key may be ready now
+	first := h.lane != nil // the next message with the key may be ready now
 	few := l.few(l.reserved)
 	h.leave()
 	if h.trusted {
@@ -201,7 +200,7 @@ func (l *Ledger) Release(h *Hold, err error) {
 	l.recycle(h)
 }
 
-// takeFromWorker takes h from the worker that has it, if any.
+// takeFromWorker takes h away from its worker, if it has one.
 func (l *Ledger) takeFromWorker(h *Hold) {
 	if h.worker != nil {
 		h.worker = nil

@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// A lane holds the messages of one key in the order of their positions. It starts a message when
-// the one before has ended; the messages behind it stay held.
+// A lane holds the messages of one key in the order of their positions. A message starts only once
+// the previous one has finished; the ones behind it stay held.
 //
-// A message that this member has given back leaves a stub in its lane. Later messages of the key
-// wait until the stub is resolved, that is until the message has come back or is known to be with
-// another member.
+// A message that this member has given back leaves a stub in its lane. Later messages with the key
+// wait until the stub is resolved, that is, until the message has been redelivered or is known to
+// be held by another member.
 type lane struct {
 	key      string
 	source   *Source
-	active           // Holds that are ready, taken or entrusted, or settling before the next one may run
+	active           // Holds that are ready, taken or entrusted, or whose settlement must finish before the next message runs
 	queue    []*Hold // waiting
-	withSlot int     // how many of the queue have a slot
+	withSlot int     // how many Holds of the queue have a slot
 	stubs    []*stub
-	over     *overflow // nil: none
-	failed   bool      // a message of the key failed for good (FailAll)
-	touched  bool      // during Put: a message of it has arrived
+	over     *overflow // nil if it has none
+	failed   bool      // a message with the key has failed permanently (FailAll)
+	touched  bool      // one of its messages has arrived during the current Put
 	alarm    *alarm
 }
 
-// An active is a list of Holds in the order of their start. A lane has more than one while
-// they follow each other in the slice of a worker.
+// An active is a list of Holds in the order in which they start. A lane has several of them only
+// while they follow each other in the slice of one worker.
 type active struct {
-	head *Hold   // nil: there is none
+	head *Hold   // nil if the list is empty
 	next []*Hold // behind head
 }
 
@@ -58,7 +58,7 @@ const (
 	maxSlack = time.Second
 )
 
-// laneOf returns the lane of h, and makes it if needed; nil if h has no order.
+// laneOf returns the lane of h, which it creates if needed, or nil if h isn't ordered.
 func (s *Source) laneOf(h *Hold) *lane {
 	key := h.Delivery.Key
 	switch s.ledger.Order {
@@ -83,7 +83,7 @@ func (s *Source) laneOf(h *Hold) *lane {
 	return n
 }
 
-// joinLane puts h, which has arrived, into its lane.
+// joinLane puts h, which has just arrived, into its lane.
 func (s *Source) joinLane(h *Hold, n *lane) {
 	h.lane = n
 	if s.ledger.overflows(h, n) {
@@ -91,13 +91,13 @@ func (s *Source) joinLane(h *Hold, n *lane) {
 	}
 	if i, found := n.find(h.Delivery.Position); found {
 		s.resolve(n.stubs[i])
-	} else if i < len(n.stubs) && !h.Delivery.Redelivered { // a new message is before one that was received: the group was reset
+	} else if i < len(n.stubs) && !h.Delivery.Redelivered { // a new message with a lower position than one already received: the group was reset
 		for len(n.stubs) > 0 {
 			s.resolve(n.stubs[0])
 		}
 	}
 	n.dropEarlier(h.Delivery.Position)
-	if h.Delivery.Redelivered && n.head != nil && n.head.worker != nil { // it may be before one that has not begun
+	if h.Delivery.Redelivered && n.head != nil && n.head.worker != nil { // h may belong before one that has not started
 		s.ledger.collect(n.head.worker)
 		if n.head != nil && n.head.worker != nil {
 			s.ledger.steal(n.head.worker)
@@ -111,11 +111,11 @@ func (s *Source) joinLane(h *Hold, n *lane) {
 	}
 }
 
-// dropEarlier releases the Hold that waits in n with the given position, if there is one. Its
-// message was delivered again, so the earlier delivery is void.
+// dropEarlier releases the Hold with the given position that waits in n, if there is one. Its
+// message was delivered again, which makes the earlier delivery void.
 func (n *lane) dropEarlier(position string) {
 	last := len(n.queue) - 1
-	if last < 0 || n.queue[last].Delivery.Position < position { // nearly always true
+	if last < 0 || n.queue[last].Delivery.Position < position { // almost always
 		return
 	}
 	i, held := slices.BinarySearchFunc(n.queue, position, func(q *Hold, p string) int { return strings.Compare(q.Delivery.Position, p) })
@@ -127,12 +127,12 @@ func (n *lane) dropEarlier(position string) {
 	}
 }
 
-// find returns the index of position in n.stubs, or where it would be.
+// find returns the index of position in n.stubs, or the index at which to insert it.
 func (n *lane) find(position string) (int, bool) {
 	return slices.BinarySearchFunc(n.stubs, position, func(st *stub, p string) int { return strings.Compare(st.position, p) })
 }
 
-// startWaiting puts h into the queue of its lane. Without a lane, h waits until Due.
+// startWaiting puts h into the queue of its lane. If h has no lane, it waits until Due.
 func (l *Ledger) startWaiting(h *Hold) {
 	h.state = waiting
 	n := h.lane
@@ -140,7 +140,7 @@ func (l *Ledger) startWaiting(h *Hold) {
 		l.setHoldAlarm(h, h.Due)
 	} else {
 		i := len(n.queue)
-		for i > 0 && n.queue[i-1].Delivery.Position > h.Delivery.Position { // rarely true
+		for i > 0 && n.queue[i-1].Delivery.Position > h.Delivery.Position { // rarely
 			i--
 		}
 		n.queue = slices.Insert(n.queue, i, h)
@@ -176,8 +176,8 @@ func (l *Ledger) stopWaiting(h *Hold) {
 	}
 }
 
-// advance makes the first Hold of n ready if no other one is active and no earlier message may
-// come back.
+// advance makes the first Hold of n ready, unless another one is active or an earlier message may
+// still be redelivered.
 func (l *Ledger) advance(n *lane) {
 	if n.head == nil && len(n.queue) > 0 && !l.closed && !n.source.startsNothing() && n.mayRun(n.queue[0]) {
 		if h := n.queue[0]; h.Due > l.Now {
@@ -194,7 +194,7 @@ func (l *Ledger) advance(n *lane) {
 	n.source.dropLane(n)
 }
 
-// mayRun reports whether no earlier message than h may come back.
+// mayRun reports whether no message before h can still be redelivered.
 func (n *lane) mayRun(h *Hold) bool {
 	p := h.Delivery.Position
 	return (len(n.stubs) == 0 || n.stubs[0].position > p) && (n.over == nil || p <= n.over.first)
@@ -207,18 +207,18 @@ func (l *Ledger) admit(h *Hold) {
 	l.enqueue(h, false)
 }
 
-// leaveLane takes h out of its lane, and lets the next message of its key run.
+// leaveLane removes h from its lane, and lets the next message with its key run.
 func (s *Source) leaveLane(h *Hold) {
 	n := h.lane
 	if n == nil {
 		return
 	}
 	h.lane = nil
-	n.remove(h) // if it is active
+	n.remove(h) // does nothing unless h is active
 	s.ledger.advance(n)
 }
 
-// retry returns when the first message of n is due; zero: immediately.
+// retry returns when the first message of n is due, or zero if that is now.
 func (n *lane) retry() Instant {
 	if n == nil {
 		return 0
@@ -233,8 +233,8 @@ func (n *lane) retry() Instant {
 	return due
 }
 
-// cloneKey copies the key of n, which will be kept without Holds. Otherwise the key could keep all
-// texts of its Receive in memory.
+// cloneKey copies the key of n, because n stays without any Holds. The original string could keep
+// all strings of its Receive in memory.
 func (s *Source) cloneKey(n *lane) {
 	delete(s.lanes, n.key)
 	n.key = strings.Clone(n.key)
@@ -243,7 +243,7 @@ func (s *Source) cloneKey(n *lane) {
 
 const freeLanes = 1024
 
-// dropLane forgets n if there is nothing left to remember about it.
+// dropLane deletes n if there is nothing left to remember about it.
 func (s *Source) dropLane(n *lane) {
 	if n.touched || n.head != nil || len(n.queue) > 0 || len(n.stubs) > 0 || n.failed || n.over != nil && n.over.ahead(s.ledger.Now) || s.lanes[n.key] != n {
 		return
@@ -259,5 +259,5 @@ func (s *Source) dropLane(n *lane) {
 	}
 }
 
-// Remembers reports whether a lane of key exists.
+// Remembers reports whether s has a lane for key.
 func (s *Source) Remembers(key string) bool { return s.lanes[key] != nil }

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// expireLeases finds the leases that have expired.
+// expireLeases finds leases that have expired, and records them as lost.
 func (l *Ledger) expireLeases(now Instant) {
 	next := Instant(0)
-	for i := len(l.held) - 1; i >= 0; i-- { // Lose may remove the last
+	for i := len(l.held) - 1; i >= 0; i-- { // Lose may remove the last element
 		if i >= len(l.held) {
 			continue
 		}
@@ -27,7 +27,7 @@ func (l *Ledger) expireLeases(now Instant) {
 	l.wakeWorker()
 }
 
-// extend asks for the extension of leases.
+// extend emits the effect that asks the caller to extend leases.
 func (l *Ledger) extend(Instant) {
 	if len(l.held) > 0 {
 		l.do(Effect{Kind: Extend})
@@ -46,8 +46,8 @@ func (l *Ledger) HoldingSources() (sources []*Source) {
 	return sources
 }
 
-// Extendable returns the Holds of s whose leases are to be extended. The caller calls Answered for
-// each of them.
+// Extendable returns the Holds of s whose leases should be extended. The caller must call Answered
+// for each of them.
 func (l *Ledger) Extendable(s *Source) (hs []*Hold) {
 	for _, h := range l.held {
 		if h.Source == s && !h.lost && !h.leaseless && !h.left && !h.returning {
@@ -68,8 +68,9 @@ func (l *Ledger) Answered(h *Hold) (held bool) {
 // Extended records that the lease of h does not end before until.
 func (l *Ledger) Extended(h *Hold, until Instant) { h.until = max(h.until, until) }
 
-// NotExtended records that the lease of h is lost. This does not apply to a Hold that is being
-// acknowledged before its run: if the broker has acknowledged it, it has no lease.
+// NotExtended records that the lease of h is lost. It ignores a Hold that is being acknowledged
+// before its run: the broker may have acknowledged it already, and then there is no lease to
+// extend.
 func (l *Ledger) NotExtended(h *Hold, err error) {
 	if h.state == taken && h.wait != nil && !h.leaseless {
 		return
@@ -77,27 +78,29 @@ func (l *Ledger) NotExtended(h *Hold, err error) {
 	l.Lose(h, err)
 }
 
-// ExtendIn plans the next extension.
+// ExtendIn schedules the next extension.
 func (l *Ledger) ExtendIn(d time.Duration) {
 	if len(l.held) > 0 && l.extension.at == 0 {
 		l.set(&l.extension, l.Now.Plus(d))
 	}
 }
 
-// Lost reports whether the lease of h is lost, or has ended.
+// Lost reports whether the lease of h is lost or has expired.
 func (h *Hold) Lost() bool { return h.lost || !h.leaseless && h.until <= h.Source.ledger.Now }
 
-// Until returns when the lease of h ends.
+// Until returns when the lease of h expires.
 func (h *Hold) Until() Instant { return h.until }
 
-// LeaseEnd returns a time by which the broker has certainly made h due again, unless a call extends
-// the lease. The broker counts the lease from later than until does.
+// LeaseEnd returns a time by which the broker has certainly made h due again, unless its lease is
+// extended. It is later than Until, because the broker may start the lease after Receive was
+// called.
 func (l *Ledger) LeaseEnd(h *Hold) Instant {
 	return h.until.Plus(min(l.Lease/3, maxSlack))
 }
 
-// Lose records that the lease of h is lost, so that another member may have the message. It cancels
-// the run of h. If h does not run, Lose releases it; if h is being settled, Lose does nothing.
+// Lose records that the lease of h is lost, so another member may have the message. If h is
+// running, Lose cancels the run. If h is being settled, Lose leaves it alone; otherwise it releases
+// h.
 func (l *Ledger) Lose(h *Hold, why error) {
 	if h.lost || h.leaseless || h.state >= settling {
 		return
@@ -111,7 +114,8 @@ func (l *Ledger) Lose(h *Hold, why error) {
 	}
 }
 
-// LoseAll records that all Holds of s lost their leases because of why, and returns how many.
+// LoseAll records that all Holds of s have lost their leases for the reason why, and returns how
+// many there were.
 func (l *Ledger) LoseAll(s *Source, why error) (lost int) {
 	for _, h := range slices.Clone(l.held) {
 		if h.Source == s {

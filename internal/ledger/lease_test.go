@@ -9,8 +9,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// While a call of Extend refers to a Hold, no other message uses it. The caller of Extend
-// would read it while it is filled, and extend the lease of another message.
+// While an Extend call refers to a Hold, the Hold isn't reused. Otherwise the caller of Extend
+// would read it while it is being filled, and extend the lease of another message.
 func TestNoOtherMessageUsesAHoldThatIsExtended(t *testing.T) {
 	l := New(Config{Concurrency: 1, MaxInFlight: 10, MaxParked: 160, Lease: time.Minute})
 	s := &Source{CanDelay: true, CanExtend: true}
@@ -34,14 +34,14 @@ func TestNoOtherMessageUsesAHoldThatIsExtended(t *testing.T) {
 	require.Same(t, h, hold(), "no call refers to it")
 }
 
-// A worker that finds a Hold whose lease has ended, as after a freeze of the process, loses it
+// A worker that finds a Hold whose lease has expired, as after a freeze of the process, loses it
 // and takes the Holds of other sources.
 func TestExpiredBeforeItsAlarm(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 1000, Batch: Batch{Size: 10}}, 2)
 	m.arrives(0, "a", "1", false)
 	m.Now = m.Now.Plus(30 * time.Second)
 	m.arrives(1, "b", "1", false)
-	m.Now = m.Now.Plus(31 * time.Second) // the lease of a has ended, and the alarm has not rung
+	m.Now = m.Now.Plus(31 * time.Second) // the lease of a has expired, but the alarm hasn't rung
 	w := m.NewWorker()
 	hs, stay := m.Take(w)
 	require.True(t, stay)

@@ -1,13 +1,13 @@
-// Package ledger decides about the messages that a member of a group holds: which may run, in
-// which order, and when each is given back.
+// Package ledger decides which of the messages that a group member holds may run, in which order,
+// and when each of them is given back.
 //
-// It is pure: it has no goroutine, no lock and no clock. Each method records a fact at the time
-// that the caller has set in Now, and appends to Out the effects that the caller then carries out.
-// One goroutine at a time may therefore use a Ledger.
+// It is purely computational: it has no goroutines, no locks and no clock. Each method records
+// something that happened at the time the caller has set in Now, and appends to Out the effects
+// that the caller must carry out. A Ledger is therefore not safe for concurrent use.
 //
 // A [Hold] is a leased message. A [Worker] is a goroutine of the caller that runs handlers. A
-// [Source] is one attachment to a group, with its own messages and order. docs/engine.md has a
-// table of the files, and says where a change goes.
+// [Source] is one attachment to a group, with its own messages and its own order. docs/engine.md
+// lists the files and says where to make a change.
 package ledger
 
 import (
@@ -26,33 +26,33 @@ const (
 	Total                  // all messages of a source run one after another
 )
 
-// Config of a Ledger. The caller sets every field.
+// Config configures a Ledger. The caller sets every field.
 type Config struct {
 	Order          Order
-	Concurrency    int // workers, without spare ones; Resize changes it
-	MaxRedelivered int // the most redelivered messages that run at the same time; 0: no limit
-	MaxInFlight    int // the caller's limiter enforces it; the ledger parks by it, see park
-	MaxParked      int // Holds that wait without a slot; beyond it nothing more is read
+	Concurrency    int // how many workers there are, not counting spare ones; Resize changes it
+	MaxRedelivered int // how many redelivered messages may run at the same time; 0 for no limit
+	MaxInFlight    int // enforced by the caller's limiter; the ledger uses it to decide when to park, see park
+	MaxParked      int // how many Holds may wait without a slot before reading stops
 	Lease          time.Duration
-	Timeout        time.Duration // bounds a run; 0: none
+	Timeout        time.Duration // limits each run; 0 for no limit
 	Entrusts       bool          // manual mode: the program settles a message after its run
 	Single         bool          // a worker takes one message at a time, because its run may wait for the broker or fail its key
-	Fenced         bool          // an acknowledgement without an error proves that the message was held
+	Fenced         bool          // an acknowledgement that succeeds proves that the message was still held
 
 	Batch Batch              // for handlers of batches
-	Alone func(h *Hold) bool // h is to be handled in a batch of its own; may be nil
+	Alone func(h *Hold) bool // reports whether h needs a batch of its own; may be nil
 
-	Leaves func(h *Hold) bool // after a timeout h is left to its lease; may be nil
+	Leaves func(h *Hold) bool // reports whether h is left to its lease after a timeout; may be nil
 }
 
-// A Batch says when a worker may take a batch. Without a Size there are no batches.
+// A Batch says when a worker may take a batch. If Size is 0 there are no batches.
 type Batch struct {
 	Size  int
-	Bytes int64 // bounds the payloads; 0: no bound
+	Bytes int64 // limits the total size of the payloads; 0 for no limit
 	Wait  time.Duration
 }
 
-// A Ledger has all Holds of a subscription.
+// A Ledger keeps all Holds of a subscription.
 type Ledger struct {
 	Config
 	Out Effects
@@ -60,42 +60,42 @@ type Ledger struct {
 
 	alarms          alarms
 	held            []*Hold
-	free            []*Hold // to be used again
+	free            []*Hold // for reuse
 	sources         []*Source
-	withReady       []*Source // sources with ready Holds, and perhaps others: see readySources
-	waitingFetchers []*Source // sources whose fetcher waits until it may read
+	withReady       []*Source // sources with ready Holds, and perhaps others; see readySources
+	waitingFetchers []*Source // sources whose fetcher waits for permission to read
 	randN           func(n int) int
 
-	closed      bool // no further Hold is started
+	closed      bool // no more Holds are started
 	interrupted bool // a drain has cancelled the handlers
 
-	workers  int // goroutines, idle ones included
+	workers  int // goroutines, including idle ones
 	idle     []*Worker
 	busy     []*Worker
-	waking   bool // a worker was woken or started, and has not called Take yet
-	working  int  // busy workers whose run is not stuck
+	waking   bool // a worker was woken or started but has not called Take yet
+	working  int  // busy workers whose run isn't stuck
 	stuck    int  // busy workers whose run is stuck
-	entrusts int  // Holds with Hold.trusted
+	entrusts int  // Holds that the program is to settle, see Hold.trusted
 
-	blocked      int // waiting Holds with a slot of MaxInFlight, see park
-	parked       int // waiting Holds without a slot
-	withoutSlot  int // Holds without a slot, even if they no longer wait
+	blocked      int // waiting Holds that have a slot of MaxInFlight, see park
+	parked       int // waiting Holds that have no slot
+	withoutSlot  int // Holds without a slot, including those that no longer wait
 	parkedBytes  int64
-	chasing      int           // overflows being given back without a delay, during which nothing is read
-	crowded      bool          // nothing is read until fewer Holds are parked
-	running      [classes]int  // Holds of each class that a worker has
-	readyByClass [classes]int  // Holds of each class in the lines of all sources
-	reserved     int           // Source.asked of all sources
-	average      time.Duration // of a run; 0: not measured
-	readTime     time.Duration // average length of a Receive that returned all it asked for
+	chasing      int           // overflows being given back without a delay; nothing is read until they are
+	crowded      bool          // too many Holds are parked, so nothing is read until some of them have left
+	running      [classes]int  // Holds of each class that workers have
+	readyByClass [classes]int  // ready Holds of each class, in the queues of all sources
+	reserved     int           // Source.reserved of all sources
+	average      time.Duration // length of a run; 0 if none was measured
+	readTime     time.Duration // average length of a Receive that returned everything it asked for
 
-	wakeNow int // not 0: wakeWorker wakes a worker even for little work
+	wakeNow int // if not 0, wakeWorker wakes a worker even for little work
 
-	leases      alarm // the first lease ends
-	extension   alarm // leases are to be extended
-	flush       alarm // acknowledgements have waited long enough for further ones
+	leases      alarm // the first lease expires
+	extension   alarm // leases are due for extension
+	flush       alarm // acknowledgements have waited long enough for more to join them
 	unclaimed   alarm // ready Holds may have waited too long for a worker
-	batchDue    alarm // a batch that is not full is due
+	batchDue    alarm // a partly filled batch is due
 	delayedWake alarm // wakes a worker for little work
 }
 
@@ -108,12 +108,12 @@ func New(c Config) *Ledger {
 	return l
 }
 
-// Stats are the current numbers of a Ledger.
+// Stats holds the current numbers of a Ledger.
 type Stats struct {
 	Held, Running, Stuck, Parked int
 	Spare                        int // how many workers may run in place of stuck ones
 	Bytes                        int64
-	Crowded                      bool // nothing is read until fewer are parked
+	Crowded                      bool // nothing is read until fewer Holds are parked
 }
 
 // Stats returns the current numbers.
@@ -141,14 +141,14 @@ func (l *Ledger) Settling() (n int) {
 // Interrupted reports whether Interrupt was called.
 func (l *Ledger) Interrupted() bool { return l.interrupted }
 
-// Quiet reports whether nothing is left to do: l is closed, no worker has a run, and the program
-// has no message to settle.
+// Quiet reports whether nothing is left to do: l is closed, no worker is running anything, and the
+// program has no message left to settle.
 func (l *Ledger) Quiet() bool {
 	return l.closed && len(l.busy) == 0 && l.entrusts == 0 && !l.finishes()
 }
 
-// Close lets no further Hold start, and gives back the Holds that have not started. Batches that
-// are waiting to fill up are still handled.
+// Close stops the ledger from starting Holds and gives back those that haven't started. Batches
+// that are waiting to fill up are still handled.
 func (l *Ledger) Close() {
 	l.closed = true
 	l.giveBackUnstarted(nil, l.Batch.Size > 0)
@@ -156,13 +156,14 @@ func (l *Ledger) Close() {
 	l.wakeWorker()
 }
 
-// finishes reports whether a batch is left that is handled although l is closed.
+// finishes reports whether a batch is left that must be handled even though l is closed.
 func (l *Ledger) finishes() bool {
 	return l.Batch.Size > 0 && !l.interrupted && l.startable() > 0
 }
 
-// giveBackUnstarted gives back the Holds of s that have not started, or those of all sources if s
-// is nil. All Holds of a lane are due when its first one is. If keep is set, ready Holds stay.
+// giveBackUnstarted gives back the Holds of s that haven't started, or those of all sources if s is
+// nil. All Holds of a lane become due together with its first one. If keep is set, Holds that are
+// ready are not given back.
 func (l *Ledger) giveBackUnstarted(s *Source, keep bool) {
 	for _, w := range l.busy {
 		l.steal(w)
@@ -179,14 +180,14 @@ func (l *Ledger) giveBackUnstarted(s *Source, keep bool) {
 			at := max(h.Due, due[h.lane])
 			if h.returnsAtOnce() {
 				at = l.Now
-				h.Counted = h.Attempt > max(h.Delivery.Attempt, 1) // it has failed here, and rests
+				h.Counted = h.Attempt > max(h.Delivery.Attempt, 1) // it has failed here and waits for its retry
 			}
 			l.giveBack(h, at)
 		}
 	}
 }
 
-// Interrupt ends the contexts of all runs, and of the Holds that the program settles.
+// Interrupt ends the contexts of all runs, and of the Holds that the program has yet to settle.
 func (l *Ledger) Interrupt(cause error) {
 	l.interrupted = true
 	if l.closed {
@@ -204,7 +205,7 @@ func (l *Ledger) Interrupt(cause error) {
 	}
 }
 
-// Abandon releases all Holds, and returns how many of them no handler runs.
+// Abandon releases all Holds, and returns how many of them had no handler running.
 func (l *Ledger) Abandon(cause error) (unsettled int) {
 	for _, h := range slices.Clone(l.held) {
 		if h.state != taken {

@@ -12,12 +12,12 @@ import (
 )
 
 // The broker is slow, calls fail, answers get lost, leases are lost. Members join, pause and
-// resume; handlers fail or are slow. Within a member, while its leases hold, a message runs
-// only after all earlier messages of its key succeeded. No two messages of a key run at once,
-// none runs after its acknowledgement was confirmed, and each succeeds within two minutes after
-// the trouble ends. Every message has a key, and no life has manual mode, AckOnReceive, batches,
-// FailAll or LeaveTimeouts. EVENTBUS_LEDGER_LIVES asks for more of the random lives, and
-// EVENTBUS_LEDGER_LIFE for one of them.
+// resume; handlers fail or are slow. Within a member, while its leases hold, a message runs only
+// after all earlier messages with its key have succeeded. No two messages with the same key run at
+// once, none runs after its acknowledgement was confirmed, and each succeeds within two minutes of
+// the last failure. Every message has a key, and no life uses manual mode, AckOnReceive, batches,
+// FailAll or LeaveTimeouts. EVENTBUS_LEDGER_LIVES sets how many random lives to run, and
+// EVENTBUS_LEDGER_LIFE picks a single one.
 func TestLives(t *testing.T) {
 	first, lives := uint64(0), uint64(4_000)
 	if n, err := strconv.ParseUint(os.Getenv("EVENTBUS_LEDGER_LIVES"), 10, 64); err == nil {

@@ -16,7 +16,7 @@ type member struct {
 	places int
 	poll   *poll
 	reads  bool
-	asleep bool // it waits for the effect Room
+	asleep bool // it waits for the effect ReadMore
 	paused bool
 	alarm  Instant
 	acks   []*Hold
@@ -52,7 +52,7 @@ func (w *world) join(c Config, calm *bool) {
 	m.fetch()
 }
 
-// use runs f on the ledger, and carries out the effects.
+// use runs f on the ledger, and then carries out the effects.
 func (m *member) use(f func(l *Ledger)) {
 	m.l.Now = m.now
 	f(m.l)
@@ -65,7 +65,7 @@ func (m *member) use(f func(l *Ledger)) {
 	m.l.Out = Effects{}
 	m.acks = append(m.acks, out.Acks...)
 	if m.places += out.Freed.Settled; out.Freed.Settled > 0 {
-		m.in(0, m.fetch) // it may wait for a place
+		m.in(0, m.fetch) // it may wait for a slot
 	}
 	if out.FlushAcks {
 		m.ack()
@@ -107,7 +107,7 @@ func (m *member) carryOut(e Effect) {
 			b.owner = nil
 		}
 		m.note("%d lost by %d: %v", b.id, m.name, e.Err)
-	case Stuck: // the run goes on beside the next one
+	case Stuck: // the run continues beside the next one
 		r := e.Run.(*run)
 		r.stuck = true
 		m.keys[r.msg.key]--
@@ -124,14 +124,14 @@ func (m *member) carryOut(e Effect) {
 	}
 }
 
-// fetch reads messages, if there is room.
+// fetch reads messages if the ledger wants any.
 func (m *member) fetch() {
 	if m.reads || m.paused || m.asleep || m.places <= 0 {
 		return
 	}
 	n := 0
 	m.use(func(l *Ledger) { n = min(l.Wanted(m.s), m.places) })
-	if n == 0 { // until the effect Room
+	if n == 0 { // until the effect ReadMore
 		m.asleep = true
 		return
 	}
@@ -163,7 +163,7 @@ func (p *poll) look() {
 	}
 }
 
-// answer ends p with ds. looked: the read saw all that was due.
+// answer ends p with ds. looked says whether the read covered everything that was due.
 func (p *poll) answer(ds []backend.Delivery, looked bool) {
 	if p.ended {
 		return
@@ -202,7 +202,7 @@ func (p *poll) fail() {
 	p.m.fetch()
 }
 
-// take lets worker w take its next slice.
+// take makes worker w take its next slice.
 func (m *member) take(w *Worker) {
 	var hs []*Hold
 	m.use(func(l *Ledger) {
@@ -217,7 +217,7 @@ func (m *member) take(w *Worker) {
 	}
 }
 
-// next begins the next run of a slice.
+// next starts the next run of a slice.
 func (m *member) next(w *Worker, hs []*Hold) {
 	if m.now >= w.Until {
 		m.take(w)
@@ -231,7 +231,7 @@ func (m *member) next(w *Worker, hs []*Hold) {
 	h := hs[i]
 	r := h.Run.(*run)
 	m.begins(r.msg)
-	took, after, counts, err := m.fate()
+	took, after, counts, err := m.outcome()
 	m.in(took, func() {
 		w.End(i, m.now)
 		if !r.stuck {
@@ -258,8 +258,8 @@ func (m *member) next(w *Worker, hs []*Hold) {
 	})
 }
 
-// fate is how a run ends.
-func (m *member) fate() (took, after time.Duration, counts bool, err error) {
+// outcome decides how a run ends.
+func (m *member) outcome() (took, after time.Duration, counts bool, err error) {
 	what, usual := m.dice.IntN(14), 50*time.Millisecond
 	if m.quick { // so that workers take slices of many messages
 		what, usual = m.dice.IntN(100), 40*time.Microsecond
@@ -282,7 +282,7 @@ func (m *member) fate() (took, after time.Duration, counts bool, err error) {
 	return m.upTo(usual), 0, false, nil
 }
 
-// begins checks a run of b that begins.
+// begins checks a run of b that is about to start.
 func (m *member) begins(b *msg) {
 	b.runs++
 	m.note("%d runs in %d", b.id, m.name)

@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// An overflow is the rest of a long lane, which this member gives back as it arrives because too
-// many Holds are parked. All of it is due at the same time, and a Receive called after that brings
-// it by position. Only a backend that promises this has overflows.
+// An overflow is the tail of a long lane that this member gives back as it arrives, because too
+// many Holds are parked. All of it becomes due at the same time, and a Receive called after that
+// returns it in the order of positions. Only backends that promise this get overflows.
 type overflow struct {
-	first string // the lowest position given back
+	first string // the lowest position that was given back
 	due   Instant
 	until Instant // when everything that was given back is certainly due
-	calls int     // calls of Delay under way
-	count int     // messages given back
+	calls int     // Delay calls under way
+	count int     // how many messages were given back
 }
 
-// ahead reports whether messages of o may come after now.
+// ahead reports whether messages of o may still arrive after now.
 func (o *overflow) ahead(now Instant) bool { return o.calls > 0 || o.until.Plus(grace) > now }
 
-// perEvent delays the next overflow for each message of the one before it. Without the delay,
-// reading them again and again would hold up messages of other keys.
+// perEvent is how long each message of an overflow delays the next overflow. Without that delay,
+// reading the same messages over and over would hold up messages with other keys.
 const perEvent = 200 * time.Microsecond
 
-// overflows gives back h, which has arrived, if it belongs to the overflow of its lane, or if no
-// more Holds may be parked. While the first Hold of the lane runs for the first time, reading stops
-// instead (see park), because the lane is about to move.
+// overflows gives back h, which has just arrived, if it belongs to the overflow of its lane or if
+// no more Holds may be parked. It reports whether it did. While the first Hold of the lane is on
+// its first run, the ledger stops reading instead (see park), because the lane is about to move.
 func (l *Ledger) overflows(h *Hold, n *lane) bool {
 	s, o, p := h.Source, n.over, h.Delivery.Position
 	count := 0
@@ -34,7 +34,7 @@ func (l *Ledger) overflows(h *Hold, n *lane) bool {
 			return false
 		}
 		if count = o.count; o.calls == 0 && h.asked >= o.until {
-			n.over, o = nil, nil // from here on messages come by position
+			n.over, o = nil, nil // from here on, messages arrive in the order of positions
 		}
 	}
 	if o == nil {
@@ -49,7 +49,7 @@ func (l *Ledger) overflows(h *Hold, n *lane) bool {
 	}
 	o.count++
 	o.calls++
-	if o.due <= l.Now { // the next Receive waits for the answer, and then brings h late enough
+	if o.due <= l.Now { // the next Receive waits for the answer, so it returns h late enough
 		h.chases = true
 		l.chasing++
 	}
@@ -59,7 +59,8 @@ func (l *Ledger) overflows(h *Hold, n *lane) bool {
 }
 
 // park returns the slot of h to the limiter if too many waiting Holds have one, which leaves slots
-// for messages that can run. h stays held, keeps its position in the queue, and gets no slot again.
+// for messages that can run. h stays held and keeps its position in the queue, but never gets a
+// slot again.
 func (l *Ledger) park(h *Hold) {
 	if h.state != waiting || h.parked {
 		return
@@ -75,7 +76,7 @@ func (l *Ledger) park(h *Hold) {
 	h.parked = true
 	l.withoutSlot++
 	l.countParked(h, 1)
-	l.Out.Freed.Settled++ // its bytes are released with it
+	l.Out.Freed.Settled++ // releases its bytes as well
 	if !l.crowded && l.isCrowded() && (!h.Source.Refunds || h.lane == nil || h.lane.head != nil && h.lane.head.Attempt == 1) {
 		l.setCrowded(true)
 	}
@@ -83,19 +84,19 @@ func (l *Ledger) park(h *Hold) {
 
 const maxParkedBytes = 48 << 20 // less than the default of SubscribeOptions.MaxBytes
 
-// isCrowded reports whether no more Holds may be parked.
+// isCrowded reports whether too many Holds are parked to read any more messages.
 func (l *Ledger) isCrowded() bool {
 	return l.parked >= l.MaxParked || l.parkedBytes >= maxParkedBytes
 }
 
-// countParked counts h as parked with n = 1, or as no longer parked with -1.
+// countParked counts h as parked if n is 1, and as no longer parked if n is -1.
 func (l *Ledger) countParked(h *Hold, n int) {
 	l.parked += n
 	h.Source.parked += n
 	l.parkedBytes += int64(n) * int64(h.size)
 }
 
-// checkCrowded lets reading go on once more Holds may be parked, or none of s is parked.
+// checkCrowded resumes reading once more Holds may be parked, or once s has none parked.
 func (l *Ledger) checkCrowded(s *Source) {
 	switch {
 	case l.crowded && !l.isCrowded():

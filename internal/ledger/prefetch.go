@@ -7,12 +7,12 @@ import (
 
 const (
 	maxRead    = 512                    // the most messages in one Receive
-	mostBarren = 9                      // doublings of a Receive, to pass many messages behind one of their key
-	leastAhead = 5 * time.Millisecond   // the least prefetch, as the work of all workers, so that reads are large
-	mostAhead  = 100 * time.Millisecond // bounds the prefetch, as the work of all workers
+	mostBarren = 9                      // how often the size of a Receive may double to get past many messages behind one with their key
+	leastAhead = 5 * time.Millisecond   // least prefetch, in working time of all workers, so that reads are large
+	mostAhead  = 100 * time.Millisecond // largest prefetch, in working time of all workers
 )
 
-// ReadTook records how long a Receive took that brought everything it had asked for.
+// ReadTook records how long a Receive took that returned everything it asked for.
 func (l *Ledger) ReadTook(took time.Duration) {
 	if l.readTime == 0 {
 		l.readTime = took
@@ -20,9 +20,9 @@ func (l *Ledger) ReadTook(took time.Duration) {
 	l.readTime += (took - l.readTime) / 8
 }
 
-// Wanted returns how many messages the fetcher of s may ask for. If the result is 0, an effect
-// ReadMore follows later. To keep reads large, it is 0 while plenty of Holds are ready or asked
-// for, and while only a few slots are free.
+// Wanted returns how many messages the fetcher of s may ask for. If it returns 0, an effect
+// ReadMore follows later. To keep reads large, it returns 0 while plenty of Holds are ready or
+// reserved, and while only a few slots are free.
 func (l *Ledger) Wanted(s *Source) int {
 	n := l.wanted(s)
 	if waits := n == 0 && !s.revoked; waits != s.fetcherWaits {
@@ -39,15 +39,15 @@ func (l *Ledger) setWaiting(s *Source, waits bool) {
 	}
 }
 
-// Reserve counts the n messages that a Receive of s asks for as taken, so that other sources have
-// that much less to read, until Put or Unreserve. The caller reserves for a Receive that will
-// probably bring that many; otherwise sources that share capacity would together receive a multiple
-// of it.
+// Reserve sets aside capacity for the n messages that a Receive of s asks for, until Put or
+// Unreserve is called; other sources can read that many fewer. Reserve only for a Receive that will
+// probably return that many. Without reservations, sources that share capacity could together
+// receive a multiple of it.
 func (l *Ledger) Reserve(s *Source, n int) {
 	l.reserved, s.reserved = l.reserved+n-s.reserved, n
 }
 
-// Unreserve ends Reserve after a Receive without a Put.
+// Unreserve ends the reservation after a Receive that isn't followed by Put.
 func (l *Ledger) Unreserve(s *Source) {
 	if s.reserved > 0 {
 		l.reserved, s.reserved = l.reserved-s.reserved, 0
@@ -55,14 +55,14 @@ func (l *Ledger) Unreserve(s *Source) {
 	}
 }
 
-// wanted is Wanted, but does not record that the fetcher waits. Wherever a condition ends under
-// which it returns 0, wakeFetcher has to be called, or the fetcher sleeps for good.
+// wanted is like Wanted, but doesn't record that the fetcher waits. When a condition that made it
+// return 0 clears, call wakeFetcher; otherwise the fetcher never wakes up.
 func (l *Ledger) wanted(s *Source) int {
 	if l.closed || s.revoked || l.crowded && s.parked > 0 && !s.takingOver || l.chasing > 0 {
 		return 0
 	}
 	least := 0
-	if s.takingOver { // the next Receive may end it
+	if s.takingOver { // the next Receive may end the takeover
 		least = 1
 		if s.slowly && s.counted {
 			return least
@@ -82,9 +82,9 @@ func (l *Ledger) wanted(s *Source) int {
 	return min(max(free+ahead-has, least)<<s.barren, maxRead)
 }
 
-// ahead returns how many messages may be prefetched: as many as the workers can start while
-// two Receives go on, and at least one for each worker. It is 0 if no run was measured yet,
-// or if leases cannot be extended.
+// ahead returns how many messages may be prefetched: as many as the workers can start in the time
+// of two Receives, but at least one per worker. It returns 0 if no run has been measured yet, or if
+// leases can't be extended.
 func (l *Ledger) ahead(s *Source) int {
 	if l.average == 0 || !s.CanExtend {
 		return 0
@@ -100,7 +100,7 @@ func (l *Ledger) Apart(s *Source) bool {
 	return l.Order == Total || l.crowded && s.parked > 0
 }
 
-// wakeFetcher wakes the fetcher of s if it waits and may read now.
+// wakeFetcher wakes the fetcher of s if it is waiting and may read now.
 func (l *Ledger) wakeFetcher(s *Source) {
 	if s.fetcherWaits && l.wanted(s) > 0 {
 		l.setWaiting(s, false)
@@ -123,8 +123,8 @@ func (l *Ledger) wakeFetchers() {
 	})
 }
 
-// few reports whether few slots are free, apart from those for messages that have been asked for.
+// few reports whether only a few slots are free, apart from those reserved for asked messages.
 func (l *Ledger) few(asked int) bool {
 	slots := l.MaxInFlight - (len(l.held) - l.withoutSlot) - asked
-	return slots < (l.MaxInFlight-l.Concurrency*max(l.Batch.Size, 1))/4 // of the slots that running handlers leave
+	return slots < (l.MaxInFlight-l.Concurrency*max(l.Batch.Size, 1))/4 // of the slots that running handlers leave free
 }

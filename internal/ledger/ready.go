@@ -2,18 +2,18 @@ package ledger
 
 import "slices"
 
-// A class of Holds limits how many of them run at the same time.
+// A class of Holds has its own limit on how many of them may run at the same time.
 type class uint8
 
 const (
 	fresh       class = iota // no limit
 	redelivered              // Config.MaxRedelivered
-	suspect                  // one
+	suspect                  // limited to one, see Hold.Suspect
 	classes
 )
 
-// classOf returns the class of h. If the backend refunds attempts, a first attempt does not count
-// as redelivered: no handler had the message, because a member gave it back unstarted.
+// classOf returns the class of h. If the backend refunds attempts, a first attempt doesn't count as
+// redelivered: a member gave the message back before any handler had seen it.
 func (l *Ledger) classOf(h *Hold) class {
 	switch {
 	case h.Suspect:
@@ -35,7 +35,7 @@ func (l *Ledger) mayRun(c class) bool {
 	return true
 }
 
-// The readyQueues of a source are the Holds that a worker may take: one queue for each class, in
+// readyQueues holds the Holds of a source that a worker may take, in one queue for each class, in
 // the order of arrival.
 type readyQueues [classes]queue
 
@@ -48,8 +48,8 @@ func (l *readyQueues) empty() bool {
 	return true
 }
 
-// enqueue puts h, which is ready, into the queue of its source: in front if first is set, otherwise
-// at the end.
+// enqueue adds h, which is ready, to a queue of its source: at the front if first is set, otherwise
+// at the back.
 func (l *Ledger) enqueue(h *Hold, first bool) {
 	s := h.Source
 	if q := &s.ready[h.class]; first {
@@ -64,7 +64,7 @@ func (l *Ledger) enqueue(h *Hold, first bool) {
 	}
 }
 
-// dequeue takes h out of the queue of its source.
+// dequeue removes h from the queue it is in.
 func (l *Ledger) dequeue(h *Hold) {
 	if h.Source.ready[h.class].remove(h) {
 		l.readyByClass[h.class]--
@@ -90,7 +90,7 @@ func (l *Ledger) startable() (n int) {
 	return n
 }
 
-// startableOf returns how many of the Holds of s a worker may take now.
+// startableOf returns how many Holds of s a worker may take now.
 func (l *Ledger) startableOf(s *Source) (n int) {
 	for c := range s.ready {
 		if some := s.ready[c].len(); some > 0 && l.mayRun(class(c)) {
@@ -100,7 +100,7 @@ func (l *Ledger) startableOf(s *Source) (n int) {
 	return n
 }
 
-// pick takes the next Hold of s to run; nil: there is none.
+// pick takes the next Hold of s to run, or returns nil if there is none.
 func (l *Ledger) pick(s *Source) *Hold {
 	h := l.choose(s)
 	if h != nil {
@@ -109,8 +109,8 @@ func (l *Ledger) pick(s *Source) *Hold {
 	return h
 }
 
-// choose is pick without the count. Redelivered Holds come first. A suspect and a fresh Hold
-// have equal chances, because a suspect may end the process.
+// choose is like pick, but doesn't count the Hold. Redelivered Holds come first. A suspect and a
+// fresh Hold have equal chances, because a suspect may crash the process.
 func (l *Ledger) choose(s *Source) *Hold {
 	q := &s.ready
 	switch {
@@ -124,7 +124,7 @@ func (l *Ledger) choose(s *Source) *Hold {
 	return nil
 }
 
-// A queue of Holds is first in, first out.
+// A queue is a FIFO queue of Holds.
 type queue struct {
 	items []*Hold
 	head  int
@@ -145,7 +145,7 @@ func (q *queue) push(h *Hold) {
 	q.items = append(q.items, h)
 }
 
-// unshift puts h before all others.
+// unshift adds h at the front.
 func (q *queue) unshift(h *Hold) {
 	if q.head > 0 {
 		q.head--
@@ -170,7 +170,7 @@ func (q *queue) take(i int) *Hold {
 	return h
 }
 
-// remove reports whether h was in q.
+// remove removes h, and reports whether it was in q.
 func (q *queue) remove(h *Hold) bool {
 	i := slices.Index(q.items[q.head:], h)
 	if i >= 0 {

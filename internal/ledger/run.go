@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// collect records the results of runs that have succeeded. Failed runs report themselves with
+// collect records the results of the runs that have succeeded. Failed runs are reported through
 // Returned.
 func (l *Ledger) collect(w *Worker) {
 	for done := int(w.done.Load()); w.counted < done; w.counted++ {
@@ -35,7 +35,7 @@ func (l *Ledger) succeeded(h *Hold, at span) {
 	}
 }
 
-// steal takes back the Holds of w that have not begun.
+// steal takes back the Holds of w that haven't started.
 func (l *Ledger) steal(w *Worker) {
 	from := int(w.next.Swap(stolen))
 	for i := len(w.holds) - 1; i >= from; i-- {
@@ -49,7 +49,7 @@ func (l *Ledger) steal(w *Worker) {
 			l.Release(h, LeaseLost(nil))
 			continue
 		}
-		if h.lane != nil && h.lane.head != h { // behind another one of its key
+		if h.lane != nil && h.lane.head != h { // behind another one with its key
 			h.lane.remove(h)
 			l.startWaiting(h)
 		} else {
@@ -61,8 +61,8 @@ func (l *Ledger) steal(w *Worker) {
 	l.set(&w.overslice, 0)
 }
 
-// watchTimeout acts when the timeout of the current run of w has passed, and later when the run is
-// stuck.
+// watchTimeout handles the current run of w once its timeout has passed, and again once the run
+// counts as stuck.
 func (l *Ledger) watchTimeout(w *Worker, now Instant) {
 	began := Instant(w.began.Load())
 	i := int(w.next.Load()) - 1
@@ -96,7 +96,7 @@ func (l *Ledger) watchTimeout(w *Worker, now Instant) {
 	}
 }
 
-// timedOut ends the context of the run of h. In manual mode it takes h from the program.
+// timedOut ends the context of the run of h. In manual mode it also takes h away from the program.
 func (l *Ledger) timedOut(h *Hold, w *Worker) {
 	if h == nil || h.worker != w {
 		return
@@ -113,7 +113,7 @@ func (l *Ledger) timedOut(h *Hold, w *Worker) {
 	}
 }
 
-// expire takes h away from the program, which has not settled it in time.
+// expire takes h away from the program because it wasn't settled in time.
 func (l *Ledger) expire(h *Hold) {
 	if h.lost || h.state != taken && h.state != entrusted {
 		return
@@ -126,8 +126,8 @@ func (l *Ledger) expire(h *Hold) {
 	l.do(Effect{Kind: TimedOut, Hold: h, Run: h.Run})
 }
 
-// detachStuck takes the Holds away from a stuck run; they are settled as timed out. A spare worker
-// runs in place of w.
+// detachStuck takes the Holds away from a stuck run. They are settled as timed out, and a spare
+// worker may run in place of w.
 func (l *Ledger) detachStuck(w *Worker, runs []*Hold, now Instant) {
 	w.stuck = true
 	l.working--
@@ -156,9 +156,9 @@ func (l *Ledger) detachStuck(w *Worker, runs []*Hold, now Instant) {
 	l.wakeFetchers()
 }
 
-// A Returned has the facts about a run that has ended.
+// A Returned describes a run that has ended.
 type Returned struct {
-	Decided     bool // the Hold was settled, or taken from the run, before it ended
+	Decided     bool // the Hold was settled, or taken away from the run, before the run ended
 	Lost        bool
 	Late        bool // the timeout has passed
 	Leaseless   bool // the message was acknowledged before its run
@@ -166,10 +166,10 @@ type Returned struct {
 }
 
 // Returned records that a run of h by w has ended, and how. unrun means that no handler ran. The
-// Holds that w has not begun are taken back, because they may have the same key.
+// Holds that w hasn't started are taken back, because they may have the same key.
 //
-// Unless the Hold is decided already, or is now up to the program, the caller settles it after it
-// has released the lock. The state settling protects h until then.
+// Unless the Hold has already been decided or is now up to the program, the caller settles it after
+// releasing the lock. Until then, the state settling protects h.
 func (l *Ledger) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (r Returned) {
 	l.collect(w)
 	if l.Batch.Size == 0 {
@@ -184,7 +184,7 @@ func (l *Ledger) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (r
 		return r
 	}
 	h.inSlice = false
-	w.holds[h.slot] = nil // from now on another message may use h
+	w.holds[h.slot] = nil // from now on h may be reused
 	at := w.times[h.slot]
 	h.began = at.began
 	r.Late = l.Timeout > 0 && time.Duration(at.ended-at.began) >= l.Timeout
@@ -205,7 +205,7 @@ func (l *Ledger) Returned(w *Worker, h *Hold, run any, err error, unrun bool) (r
 	return r
 }
 
-// entrust leaves h to the program after its run.
+// entrust leaves the settlement of h to the program, after its run.
 func (l *Ledger) entrust(h *Hold) {
 	h.trust()
 	h.state = entrusted
@@ -221,7 +221,7 @@ func (h *Hold) trust() {
 	}
 }
 
-// count records a run, or in manual mode the time until settlement.
+// count records a run or, in manual mode, the time until settlement.
 func (l *Ledger) count(at span, failed bool) {
 	took := time.Duration(at.ended - at.began)
 	if l.average == 0 {

@@ -8,20 +8,20 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// ErrTimeout is the Err of the effect EndRun for a run whose timeout has passed.
+// ErrTimeout is the Err of the EndRun effect for a run whose timeout has passed.
 var ErrTimeout = errors.New("eventbus: the timeout has passed")
 
-// ErrSettled means that the message was already settled.
+// ErrSettled means that the message has already been settled.
 var ErrSettled = errors.New("eventbus: already settled")
 
-// Reasons of lost leases.
+// Reasons for the loss of a lease.
 var (
 	ErrAckedLate   = fmt.Errorf("%w: it ended before the event was acknowledged, so another member may have the event too", backend.ErrLeaseLost)
 	ErrAckedBefore = fmt.Errorf("%w: the event is acknowledged by its delivery before", backend.ErrLeaseLost)
 )
 
-// LeaseLost returns the error for a lost lease, with the reason why, which may be nil. The error
-// matches backend.ErrLeaseLost.
+// LeaseLost returns an error that matches backend.ErrLeaseLost and includes the reason why, which
+// may be nil.
 func LeaseLost(why error) error {
 	switch {
 	case why == nil:
@@ -35,12 +35,12 @@ func LeaseLost(why error) error {
 // Unknown wraps err in backend.ErrUnknownOutcome, because the failed call may have taken effect.
 func Unknown(err error) error { return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err) }
 
-// ackDelay is how long acknowledgements wait for further ones. If runs take a millisecond or more,
-// they don't wait, so that few messages are redelivered after a crash.
+// ackDelay is how long acknowledgements wait for others to join them. If runs take a millisecond or
+// longer, they don't wait, so that fewer messages are redelivered after a crash.
 const ackDelay = 2 * time.Millisecond
 
 // Claim gives the program the right to settle the message of a run, in manual mode. Only one caller
-// gets it. failed means that the program settles it as failed.
+// gets it. failed says whether the program settles it as failed.
 func (l *Ledger) Claim(h *Hold, run any, failed bool) (Wait, error) {
 	if h.Run == run && (h.state == taken || h.state == entrusted) && h.until <= l.Now {
 		l.Lose(h, nil)
@@ -59,9 +59,9 @@ func (l *Ledger) Claim(h *Hold, run any, failed bool) (Wait, error) {
 	return h.wait, nil
 }
 
-// Confirm acknowledges h, which a worker has taken, before its run. The Wait ends without an error
-// if h may run. h stays taken until then, which tells Acked and NotAcked that a run waits and h
-// must not be released.
+// Confirm acknowledges h, which a worker has taken, before its run. If the Wait ends without an
+// error, h may run. Until then h stays in the state taken, from which Acked and NotAcked see that a
+// run is waiting and h must not be released.
 func (l *Ledger) Confirm(h *Hold) Wait {
 	h.wait = NewWait()
 	l.Out.Acks = append(l.Out.Acks, h)
@@ -69,8 +69,8 @@ func (l *Ledger) Confirm(h *Hold) Wait {
 	return h.wait
 }
 
-// Unrun records that h, whose Confirm has failed, does not run, and releases it with err. It
-// reports whether its lease was lost before.
+// Unrun records that h doesn't run because its Confirm failed, and releases it with err. It reports
+// whether the lease had been lost before that.
 func (l *Ledger) Unrun(w *Worker, h *Hold, err error) (lost bool) {
 	l.takeFromWorker(h)
 	lost = h.lost
@@ -79,7 +79,7 @@ func (l *Ledger) Unrun(w *Worker, h *Hold, err error) (lost bool) {
 	return lost
 }
 
-// Acknowledge settles h. The next message of its key may run, but not in manual mode.
+// Acknowledge settles h. Except in manual mode, the next message with its key may run.
 func (l *Ledger) Acknowledge(h *Hold) {
 	if h.state == released {
 		return
@@ -98,8 +98,8 @@ func (l *Ledger) Acknowledge(h *Hold) {
 	}
 }
 
-// Settled records that later messages of the key of h need not wait for it any longer. h itself
-// stays held until an answer releases it.
+// Settled records that later messages with the key of h no longer need to wait for it. h itself
+// stays held until the broker's answer releases it.
 func (l *Ledger) Settled(h *Hold) {
 	if h.state != released {
 		h.state = settling
@@ -110,7 +110,7 @@ func (l *Ledger) Settled(h *Hold) {
 
 func (l *Ledger) flushAcks(Instant) { l.Out.FlushAcks = true }
 
-// Acked records that the broker has acknowledged h, in a call that began at start.
+// Acked records that the broker has acknowledged h, in a call that started at start.
 func (l *Ledger) Acked(h *Hold, start Instant) {
 	switch late := h.lost || h.until <= l.Now; {
 	case h.state == taken && late:
@@ -131,23 +131,23 @@ func (l *Ledger) Acked(h *Hold, start Instant) {
 	}
 }
 
-// NotAcked releases h, which cannot be acknowledged because of err. If a run of h waits for the
-// acknowledgement, NotAcked only ends that wait.
+// NotAcked releases h, which could not be acknowledged because of err. If a run of h is waiting for
+// the acknowledgement, NotAcked only ends that wait.
 func (l *Ledger) NotAcked(h *Hold, err error) {
 	if h.state == taken {
 		h.wait.end(err)
 		return
 	}
-	if !h.lost && !(h.Unsure && errors.Is(err, backend.ErrLeaseLost)) { // otherwise it was reported already, or an earlier call has acknowledged h
+	if !h.lost && !(h.Unsure && errors.Is(err, backend.ErrLeaseLost)) { // otherwise it has been reported already, or an earlier call has acknowledged h
 		l.do(Effect{Kind: Lost, Hold: h, Run: h.Run, Err: err})
 	}
 	l.Release(h, err)
 }
 
-// EndWait ends the wait of a caller for the settlement of h, with err.
+// EndWait ends a caller's wait for the settlement of h, with err.
 func (l *Ledger) EndWait(h *Hold, err error) { h.wait.end(err) }
 
-// setHoldAlarm sets the alarm of h: h is due then, or the program is late.
+// setHoldAlarm sets the alarm of h, at which h is due or the program is late to settle it.
 func (l *Ledger) setHoldAlarm(h *Hold, at Instant) {
 	if h.alarm == nil {
 		h.alarm = &alarm{}
@@ -160,7 +160,7 @@ func (l *Ledger) setHoldAlarm(h *Hold, at Instant) {
 			case entrusted:
 				h.late = true
 				l.expire(h)
-			case settling, taken: // taken: it is acknowledged before its run
+			case settling, taken: // taken: it is being acknowledged before its run
 				l.do(Effect{Kind: Again, Hold: h})
 			}
 		}
@@ -168,10 +168,10 @@ func (l *Ledger) setHoldAlarm(h *Hold, at Instant) {
 	l.set(h.alarm, at)
 }
 
-// Repeat asks for an effect Again for h, which is being settled, at the given time.
+// Repeat requests an Again effect at the given time for h, which is being settled.
 func (l *Ledger) Repeat(h *Hold, at Instant) { l.setHoldAlarm(h, at) }
 
-// RepeatNow ends the waits of Repeat.
+// RepeatNow ends all waits that Repeat has started.
 func (l *Ledger) RepeatNow() {
 	for _, h := range l.held {
 		if (h.state == settling || h.state == taken) && h.alarm != nil && h.alarm.at != 0 {
@@ -181,7 +181,7 @@ func (l *Ledger) RepeatNow() {
 	}
 }
 
-// A Wait gets the result of a settlement.
+// A Wait receives the result of a settlement.
 type Wait chan error
 
 // NewWait returns a Wait.

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// hasWork reports whether a worker may take Holds. A batch that is not full waits.
+// hasWork reports whether a worker may take Holds. A batch that isn't full has to wait.
 func (l *Ledger) hasWork() bool {
 	n := l.startable()
 	if n == 0 || l.Batch.Size == 0 {
@@ -40,19 +40,19 @@ func (l *Ledger) hasWork() bool {
 	return true
 }
 
-// rotate moves the first source to the end. Each slice and each batch begins with another source,
-// and takes from a second one only when the first has no more; that way the settler of a source
-// gets many Holds at a time.
-func rotate(lines []*Source) {
-	if len(lines) > 1 {
-		first := lines[0]
-		lines[copy(lines, lines[1:])] = first
+// rotate moves the first source to the end. Each slice and each batch starts with a different
+// source, and continues with another one only when the first has run out; that way, the settler of
+// a source gets many Holds at a time.
+func rotate(sources []*Source) {
+	if len(sources) > 1 {
+		first := sources[0]
+		sources[copy(sources, sources[1:])] = first
 	}
 }
 
-// pickAny takes the next Hold to run. It starts no Hold whose lease has ended.
+// pickAny takes the next Hold to run. It skips Holds whose lease has expired.
 func (l *Ledger) pickAny() (picked *Hold) {
-	var expired []*Hold // lost afterwards, because Lose changes lines
+	var expired []*Hold // lost afterwards, because Lose changes the queues
 	for _, s := range l.readySources() {
 		for picked = l.pick(s); picked != nil && picked.until <= l.Now; picked = l.pick(s) {
 			expired = append(expired, picked)
@@ -67,7 +67,7 @@ func (l *Ledger) pickAny() (picked *Hold) {
 	return picked
 }
 
-// start gives h to w, as Hold n of its slice.
+// start gives h to w, as number n of its slice.
 func (l *Ledger) start(h *Hold, w *Worker, n int) {
 	h.state, h.worker, h.began, h.slot = taken, w, 0, int32(n)
 	h.inSlice = true
@@ -78,8 +78,8 @@ func (l *Ledger) start(h *Hold, w *Worker, n int) {
 func (l *Ledger) putBack(h *Hold) { l.enqueue(h, true) }
 
 // takeSlice returns Holds for about a millisecond of work, but leaves some for other workers.
-// Messages of a key may follow each other in it. Where keys permit, it is in the order of
-// positions.
+// Messages with the same key may follow each other in a slice. As far as keys allow, it is sorted
+// by position.
 func (l *Ledger) takeSlice(w *Worker) (hs []*Hold) {
 	n := l.sliceLen()
 	hs = w.reuse
@@ -98,7 +98,7 @@ func (l *Ledger) takeSlice(w *Worker) (hs []*Hold) {
 		if h == nil {
 			break
 		}
-		if h.class == suspect && len(hs) > 0 { // it may end the process
+		if h.class == suspect && len(hs) > 0 { // it may crash the process
 			l.putBack(h)
 			break
 		}
@@ -114,14 +114,14 @@ func (l *Ledger) takeSlice(w *Worker) (hs []*Hold) {
 	return hs
 }
 
-// followers are the lanes whose next message may follow in a slice, because the slice has the
-// messages before it. They are in the order of these next messages.
+// followers holds the lanes whose next message may join a slice because the messages before it are
+// already in the slice. The lanes are sorted by that next message.
 type followers struct {
 	ledger *Ledger
 	lanes  []*lane
 }
 
-// add adds the lane n, which may be nil, if its next message may follow now.
+// add adds the lane n, which may be nil, if its next message may join the slice now.
 func (s *followers) add(n *lane) {
 	if n == nil || len(n.queue) == 0 {
 		return
@@ -131,13 +131,14 @@ func (s *followers) add(n *lane) {
 		return
 	}
 	i, p := len(s.lanes), f.Delivery.Position
-	if i > 0 && s.lanes[i-1].queue[0].Delivery.Position > p { // rarely true
+	if i > 0 && s.lanes[i-1].queue[0].Delivery.Position > p { // rarely
 		i, _ = slices.BinarySearchFunc(s.lanes, p, func(n *lane, p string) int { return strings.Compare(n.queue[0].Delivery.Position, p) })
 	}
 	s.lanes = slices.Insert(s.lanes, i, n)
 }
 
-// take takes the next message; nil: there is none, or a ready message comes before it.
+// take takes the next message, or returns nil if there is none or if a ready message comes before
+// it.
 func (s *followers) take() *Hold {
 	if len(s.lanes) == 0 {
 		return nil
@@ -160,7 +161,7 @@ func (l *Ledger) sliceLen() int {
 	return max(min(int(sliceTime/l.average), mostSlice, (ready+others)/(others+1)), 1)
 }
 
-// takeBatch returns the Holds of a batch.
+// takeBatch takes the Holds of a batch.
 func (l *Ledger) takeBatch(w *Worker) (hs []*Hold) {
 	if !l.hasWork() {
 		return nil

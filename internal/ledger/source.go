@@ -5,48 +5,47 @@ import (
 	"strings"
 )
 
-// A Source is one attachment to a group. Its messages have an order of their own.
+// A Source is one attachment to a group. Its messages are ordered independently of other sources.
 //
-// The messages of an exclusive Source go to no other member until it ends. A message whose key has
-// an order therefore waits for its retry here, in this member. When the source ends, all messages
-// are given back at once, in their order: otherwise another member would get later ones of their
-// key first.
+// While a source is exclusive, no other member gets its messages. An ordered message therefore
+// waits for its retry here, in this member. When the source ends, all its messages are given back
+// without a delay and in order; otherwise another member could get later messages of a key first.
 type Source struct {
 	CanDelay  bool
 	CanExtend bool
-	Refunds   bool // messages are given back without counting an attempt, and redelivered by position
-	Exclusive bool // until it ends, no other member gets its messages; Refunds is not set
-	Owner     any  // the caller's
+	Refunds   bool // messages are given back without counting an attempt, and redelivered in the order of positions
+	Exclusive bool // no other member gets its messages until it ends; never combined with Refunds
+	Owner     any  // a value of the caller
 
 	ledger       *Ledger
 	ready        readyQueues
 	lanes        map[string]*lane // by key
-	free         []*lane          // lanes whose memory is used again
+	free         []*lane          // lanes for reuse
 	memory       map[string]*memo // by position
-	dueStubs     []*stub          // stubs of messages that are due
-	late         []string         // positions of late acknowledgements, see ackedLate
+	dueStubs     []*stub          // stubs whose messages are due
+	late         []string         // positions that were acknowledged late, see ackedLate
 	last         string           // the highest position received
-	fetcherWaits bool             // its fetcher waits until it may read
-	hasReady     bool             // Ledger.lines has it
-	parked       int              // its Holds without a slot
-	reserved     int              // messages that the Receive under way asks for, if Ledger.asked counts them
-	barren       uint8            // how many of the last Receives brought nothing that may run
-	held         int              // Holds
-	leased       Instant          // when the leases of the messages have surely ended that were released unsettled
+	fetcherWaits bool             // its fetcher waits for permission to read
+	hasReady     bool             // it is in Ledger.withReady
+	parked       int              // how many of its Holds have no slot
+	reserved     int              // how many messages the current Receive has reserved, see Reserve
+	barren       uint8            // how many Receives in a row returned messages none of which could start; each doubles the next one
+	held         int              // how many Holds it has
+	leased       Instant          // when the leases of all messages that were released unsettled have certainly expired
 	revoked      bool
-	ending       bool // an effect Emptied follows when there is no Hold
+	ending       bool // an Emptied effect follows as soon as no Hold is left
 	takeover
 }
 
-// Add adds s, which takes part until Remove.
+// Add adds s to the sources of the ledger.
 func (l *Ledger) Add(s *Source) {
 	s.ledger = l
 	s.lanes, s.memory = map[string]*lane{}, map[string]*memo{}
 	l.sources = append(l.sources, s)
 }
 
-// Replace puts s in place of the source old, whose group was lost. All Holds of old lose their
-// leases, for the reason why. If fresh is set, the topic is a new one. Replace returns how many
+// Replace replaces the source old, whose group was lost, with s. All Holds of old lose their
+// leases, for the reason why. fresh says whether the topic is a new one. Replace returns how many
 // leases were lost.
 func (l *Ledger) Replace(old, s *Source, fresh bool, why error) (lost int) {
 	for i := range l.sources {
@@ -72,18 +71,18 @@ func (l *Ledger) Replace(old, s *Source, fresh bool, why error) (lost int) {
 	return l.LoseAll(old, why)
 }
 
-// Last returns the highest position received; "": none.
+// Last returns the highest position received, or "" if there is none.
 func (s *Source) Last() string { return s.last }
 
-// A Receipt is the answer to a Receive.
+// A Receipt is the result of a Receive.
 type Receipt struct {
 	Holds []*Hold
 	Asked Instant // when Receive was called; a later call has a greater Instant
-	All   bool    // it brought all messages that were due when it was called
+	All   bool    // it returned all messages that were due when it was called
 }
 
-// CorrectAttempts sets Attempt of the Holds of r from what s remembers, before Put, and calls
-// changed for each Hold that it changes.
+// CorrectAttempts corrects Attempt in the Holds of r by what s remembers, and calls changed for
+// each Hold that it changes. Call it before Put.
 func (s *Source) CorrectAttempts(r Receipt, changed func(h *Hold)) {
 	s.recordPositions(r)
 	if len(s.memory) == 0 {
@@ -97,8 +96,8 @@ func (s *Source) CorrectAttempts(r Receipt, changed func(h *Hold)) {
 	}
 }
 
-// recordPositions records the highest position received. A message that comes for the first time,
-// but not after that position, shows that the group was reset and starts again there.
+// recordPositions records the highest position received. If a message is delivered for the first
+// time but isn't past that position, the group was reset and starts again there.
 func (s *Source) recordPositions(r Receipt) {
 	before := s.last
 	for _, h := range r.Holds {
@@ -108,7 +107,7 @@ func (s *Source) recordPositions(r Receipt) {
 		}
 	}
 	highest := ""
-	for _, h := range r.Holds { // nearly always by position
+	for _, h := range r.Holds { // almost always sorted by position
 		if p := h.Delivery.Position; before < p {
 			h.before = max(before, highest)
 		} else if highest < p {
@@ -116,10 +115,10 @@ func (s *Source) recordPositions(r Receipt) {
 		}
 		highest = max(highest, h.Delivery.Position)
 	}
-	s.last = strings.Clone(max(before, highest)) // it may share its memory with all texts of the Receive
+	s.last = strings.Clone(max(before, highest)) // the string may share its memory with all strings of the Receive
 }
 
-// Put takes the messages of a Receive.
+// Put adds the messages of a Receive.
 func (l *Ledger) Put(s *Source, r Receipt) {
 	l.reserved, s.reserved = l.reserved-s.reserved, 0
 	highest, fresh := "", false
@@ -133,7 +132,7 @@ func (l *Ledger) Put(s *Source, r Receipt) {
 		case s.acknowledged(h.Delivery.Position, r.Asked):
 			h.lost = true
 			l.Release(h, LeaseLost(ErrAckedBefore))
-			s.remember(h).until = 0 // it is settled
+			s.remember(h).until = 0 // the message is settled
 		case l.closed || s.revoked:
 			l.giveBack(h, 0)
 		case h.Unfit:
@@ -145,7 +144,7 @@ func (l *Ledger) Put(s *Source, r Receipt) {
 				l.admit(h)
 				continue
 			}
-			if !n.touched { // before joinLane, which may end the last Hold of the lane
+			if !n.touched { // before joinLane, which may remove the last Hold of the lane
 				n.touched, touched = true, append(touched, n)
 			}
 			s.joinLane(h, n)
@@ -178,11 +177,11 @@ func (l *Ledger) Put(s *Source, r Receipt) {
 	l.wakeFetchers()
 }
 
-// startsNothing reports whether no message of s that has an order may begin yet.
+// startsNothing reports whether ordered messages of s must not start yet.
 func (s *Source) startsNothing() bool { return s.revoked || s.takingOver }
 
-// End asks for an effect Emptied once the revoked source s has no Hold left. No message of s
-// arrives after it.
+// End requests an Emptied effect for when the revoked source s has no Hold left. No message of s
+// may arrive after that.
 func (l *Ledger) End(s *Source) {
 	s.ending = true
 	if l.set(&s.takeoverAlarm, 0); s.held == 0 {
@@ -190,10 +189,11 @@ func (l *Ledger) End(s *Source) {
 	}
 }
 
-// LeasedUntil returns when no message of s is leased to this member any more, if s has no Hold.
+// LeasedUntil returns when the last lease of this member on messages of s has certainly expired,
+// provided that s has no Hold.
 func (s *Source) LeasedUntil() Instant { return s.leased }
 
-// countRelease records that h, a Hold of its source, is released with the result err.
+// countRelease records that h, one of its source's Holds, is released with the result err.
 func (l *Ledger) countRelease(h *Hold, err error) {
 	s := h.Source
 	s.held--
@@ -205,11 +205,11 @@ func (l *Ledger) countRelease(h *Hold, err error) {
 	}
 }
 
-// returnsAtOnce reports whether h has to be given back without a delay, see [Source].
+// returnsAtOnce reports whether h must be given back without a delay; see [Source].
 func (h *Hold) returnsAtOnce() bool { return h.Source.Exclusive && h.lane != nil }
 
-// Revoke lets no further Hold of s start, and gives back those that have not started. Its other
-// Holds stay until they are settled. Other sources are not affected.
+// Revoke stops the ledger from starting Holds of s, and gives back those that haven't started. The
+// others stay held until they are settled. Other sources are not affected.
 func (l *Ledger) Revoke(s *Source) {
 	s.revoked = true
 	for _, n := range s.lanes {
@@ -221,5 +221,5 @@ func (l *Ledger) Revoke(s *Source) {
 	l.sources = slices.DeleteFunc(l.sources, func(o *Source) bool { return o == s })
 	l.waitingFetchers = slices.DeleteFunc(l.waitingFetchers, func(o *Source) bool { return o == s })
 	l.Unreserve(s)
-	l.wakeWorker() // for Holds of other sources that were taken from slices
+	l.wakeWorker() // for Holds of other sources that were taken back from slices
 }

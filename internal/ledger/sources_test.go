@@ -11,7 +11,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A shared is a ledger with several sources, as a subscription with many topics has it.
+// A shared is a ledger with several sources, like that of a subscription with many topics.
 type shared struct {
 	*testing.T
 	*Ledger
@@ -30,7 +30,7 @@ func newShared(t *testing.T, c Config, sources int) *shared {
 	return m
 }
 
-// put lets n messages of a source arrive, each with its own key.
+// put adds n messages to a source, each with its own key.
 func (m *shared) put(source, n int) {
 	var ds []backend.Delivery
 	for i := range n {
@@ -41,8 +41,8 @@ func (m *shared) put(source, n int) {
 	m.Put(m.from[source], Receipt{Holds: m.Fill(m.from[source], ds), Asked: m.Now})
 }
 
-// rooms returns how many fetchers were woken since the last call.
-func (m *shared) rooms() (n int) {
+// wakeups returns how many fetchers were woken since the last call.
+func (m *shared) wakeups() (n int) {
 	for _, e := range m.Out.Rest {
 		if e.Kind == ReadMore {
 			n++
@@ -52,7 +52,7 @@ func (m *shared) rooms() (n int) {
 	return n
 }
 
-// A worker takes the messages of all sources in turn, however many one of them has.
+// A worker takes the messages of all sources in turn, however many a source has.
 func TestSourcesTakeTurns(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, Single: true}, 3)
 	m.put(0, 500)
@@ -70,8 +70,8 @@ func TestSourcesTakeTurns(t *testing.T) {
 	require.Equal(t, []string{"0-0", "1-0", "2-0", "0-1", "1-1", "0-2"}, got)
 }
 
-// The messages that one Receive will probably bring leave nothing for other topics to read. The end of
-// the Receive wakes their fetchers.
+// The messages that one Receive will probably return leave nothing for other topics to read. When
+// that Receive ends, their fetchers are woken.
 func TestSourcesShareCapacity(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 8, MaxInFlight: 1000}, 3)
 	require.Equal(t, 8, m.Wanted(m.from[0]))
@@ -80,16 +80,16 @@ func TestSourcesShareCapacity(t *testing.T) {
 	m.Reserve(m.from[1], 2)
 	require.Zero(t, m.Wanted(m.from[2]))
 	require.Equal(t, 8-2, m.Wanted(m.from[0]), "its own Receive takes no room from it")
-	require.Zero(t, m.rooms())
+	require.Zero(t, m.wakeups())
 	m.Unreserve(m.from[1])
-	require.Equal(t, 1, m.rooms(), "the end of a Receive wakes the fetcher that waits")
+	require.Equal(t, 1, m.wakeups(), "the end of a Receive wakes the fetcher that waits")
 	require.Equal(t, 2, m.Wanted(m.from[2]))
 	m.put(0, 3)
 	require.Equal(t, 5, m.Wanted(m.from[2]))
 }
 
-// Revoke gives back the messages of one source that have not started, and no others. The
-// messages of the source that run are settled as before.
+// Revoke gives back the messages of one source that haven't started, and no others. Messages of
+// that source that are running are settled as before.
 func TestRevokeConcernsOneSource(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, Single: true}, 2)
 	m.put(0, 3)
@@ -114,8 +114,8 @@ func TestRevokeConcernsOneSource(t *testing.T) {
 	require.ElementsMatch(t, m.from, m.HoldingSources())
 }
 
-// While messages are ready and few slots are free, fetchers wait, so that they read many messages at once. When the
-// slots are no longer few, all of them are woken.
+// While messages are ready and few slots are free, fetchers wait, so that they read many messages
+// at once. They are all woken when slots are no longer scarce.
 func TestFewSlots(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100}, 3)
 	m.average = 1
@@ -128,7 +128,7 @@ func TestFewSlots(t *testing.T) {
 	m.Take(w)
 	m.put(1, 20) // the acknowledgements of the others are under way
 	m.Out = Effects{}
-	require.Zero(t, m.Wanted(m.from[0]), "20 are ready, 20 places are free")
+	require.Zero(t, m.Wanted(m.from[0]), "20 are ready, 20 slots are free")
 	require.Zero(t, m.Wanted(m.from[2]))
 	for i, h := range hs[:40] {
 		m.Acked(h, m.Now)
@@ -136,13 +136,13 @@ func TestFewSlots(t *testing.T) {
 		if i == 3 { // a quarter of 99 slots is free
 			woken = 2
 		}
-		require.Equal(t, woken, m.rooms(), "%d places are free", 21+i)
+		require.Equal(t, woken, m.wakeups(), "%d slots are free", 21+i)
 	}
 	require.NotZero(t, m.Wanted(m.from[0]))
 	require.NotZero(t, m.Wanted(m.from[2]))
 }
 
-// A message that was parked has no slot, so that others get it.
+// A parked message has no slot, even once it runs, so others can have it.
 func TestUnparkedHasNoSlot(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100, MaxParked: 1600}, 2)
 	m.average = 1
@@ -156,7 +156,8 @@ func TestUnparkedHasNoSlot(t *testing.T) {
 	require.NotZero(t, m.Wanted(m.from[1]))
 }
 
-// With Total, messages that wait for an earlier one of their topic take nothing from another topic.
+// With Total, messages that wait for an earlier one of their topic take nothing away from another
+// topic.
 func TestTotalOrderOfOthers(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 100, MaxParked: 100, Order: Total}, 2)
 	m.average = time.Hour

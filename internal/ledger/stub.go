@@ -5,16 +5,17 @@ import (
 	"strings"
 )
 
-// A stub is a message of a lane that was given back and may come back.
+// A stub stands for a message of a lane that was given back and may be redelivered. It blocks the
+// later messages of the lane.
 type stub struct {
 	lane     *lane
 	position string
-	until    Instant // when the message is certainly due; zero: not known yet
+	until    Instant // when the message is certainly due; zero if not known yet
 	alarm    alarm
 	due      bool // the message is due
 }
 
-// leaveStub leaves a stub for h, which is given back, in its lane.
+// leaveStub leaves a stub in the lane of h, which is being given back.
 func (s *Source) leaveStub(h *Hold) {
 	n := h.lane
 	if n == nil || s.ledger.closed || s.revoked {
@@ -51,7 +52,7 @@ func (l *Ledger) stubDue(h *Hold, at Instant) {
 	}
 }
 
-// ringStub is called when the message of st is due, and every grace period after that.
+// ringStub is called when the message of st is due, and once every grace period after that.
 func (s *Source) ringStub(st *stub, now Instant) {
 	switch l, n := s.ledger, st.lane; {
 	case !st.due:
@@ -60,7 +61,7 @@ func (s *Source) ringStub(st *stub, now Instant) {
 		l.set(&st.alarm, now.Plus(grace))
 	case len(n.queue) == 0:
 		l.set(&st.alarm, now.Plus(grace))
-	default: // the queue comes again: its Receive brings st before, or shows that another member has it
+	default: // the queue is redelivered: the Receive that returns it also returns st, or shows that another member has it
 		l.set(&st.alarm, now.Plus(grace))
 		l.do(Effect{Kind: EndRead, Source: s})
 		for n.head == nil && len(n.queue) > 0 {
@@ -69,10 +70,10 @@ func (s *Source) ringStub(st *stub, now Instant) {
 	}
 }
 
-// resolvePassed resolves the stubs of messages that another member has. Receive brings the lowest
-// positions of all that is due, so a Receive that was called at asked would have brought them. It
-// brought everything due up to the position highest, or everything due at all if all is set. fresh
-// means that it brought a new message.
+// resolvePassed resolves the stubs whose messages are held by another member. A Receive returns the
+// lowest positions that are due. This one, called at asked, would therefore have returned such a
+// message if it was due: it covered everything up to the position highest or, if all is set,
+// everything. fresh means that it returned a new message.
 func (s *Source) resolvePassed(asked Instant, highest string, all, fresh bool) {
 	if len(s.dueStubs) == 0 {
 		return
@@ -81,7 +82,7 @@ func (s *Source) resolvePassed(asked Instant, highest string, all, fresh bool) {
 	s.dueStubs = slices.DeleteFunc(s.dueStubs, func(st *stub) bool {
 		n := st.lane
 		gone := n == nil || st.until < asked && (all || st.position < highest)
-		if !s.Refunds && n != nil { // it redelivers in no certain order, but before new messages
+		if !s.Refunds && n != nil { // it redelivers in no particular order, but before new messages
 			gone = st.until.Plus(grace) <= asked && (all || fresh)
 		}
 		if gone && n != nil {
@@ -110,19 +111,19 @@ func (s *Source) resolve(st *stub) {
 	st.lane = nil
 }
 
-// BlockingPositions returns at most most positions of messages of s that were given back, and for
-// which others of their key wait.
-func (l *Ledger) BlockingPositions(s *Source, most int) (positions []string) {
+// BlockingPositions returns the positions of messages of s that were given back and are blocking
+// later messages with their key, at most limit of them.
+func (l *Ledger) BlockingPositions(s *Source, limit int) (positions []string) {
 	for _, n := range s.lanes {
-		for i := 0; i < len(n.stubs) && len(n.queue) > 0 && len(positions) < most; i++ {
+		for i := 0; i < len(n.stubs) && len(n.queue) > 0 && len(positions) < limit; i++ {
 			positions = append(positions, n.stubs[i].position)
 		}
 	}
 	return positions
 }
 
-// SettledElsewhere records that messages of s that were given back have been settled by somebody
-// else, and will not come again.
+// SettledElsewhere records that messages of s that were given back have been settled by someone
+// else, and won't be redelivered.
 func (l *Ledger) SettledElsewhere(s *Source, positions []string) {
 	var freed []*lane
 	for _, n := range s.lanes {

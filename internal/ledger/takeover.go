@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// A takeover is the part of an exclusive Source that waits for the messages of the previous owner.
+// A takeover is the state of an exclusive Source that waits for the messages of the previous owner.
 type takeover struct {
-	takingOver    bool          // no message with an order begins, see TakeOver
+	takingOver    bool          // ordered messages don't start yet, see TakeOver
 	counted       bool          // the broker reports how many messages are outstanding, see Outstanding
-	slowly        bool          // a Receive asks for one message only, because the last one brought a new one
+	slowly        bool          // each Receive asks for only one message, because the last one returned a new one
 	takeoverAlarm alarm         // ends the takeover if nothing else does
 	takeoverEnd   Instant       // when the takeover ends, unless more outstanding messages arrive
-	waited        time.Duration // how long Receives have brought nothing
+	waited        time.Duration // how long Receives have waited without returning anything
 }
 
-// TakeoverWait is the longest that a Receive takes to bring messages that are due. Once Receives
-// have waited longer than that, none are due. Drivers whose brokers may redeliver in another order
-// wait for half a second, which is well within it.
+// TakeoverWait is the longest that a Receive takes to return messages that are due. If Receives
+// have waited longer than that in vain, none are due. Drivers of brokers that may redeliver in a
+// different order wait for half a second, which is well within it.
 const TakeoverWait = 900 * time.Millisecond
 
-// takeoverIdle is how long a takeover goes on after a Receive or Outstanding that no other one
-// follows. None may follow because the messages that have arrived can use up all bytes that the
-// limiter gives.
+// takeoverIdle is how long a takeover lasts after the final call to Receive or Outstanding. There
+// may be no further call: the messages already held can exhaust the limiter's bytes.
 const takeoverIdle = 5 * time.Second
 
-// TakeOver keeps messages with an order from running until all messages of the previous owner have
+// TakeOver keeps ordered messages from starting until all messages of the previous owner have
 // arrived. Call it after Add.
 //
 // A broker may redeliver those messages in any order. If it reports how many are outstanding, the
 // takeover lasts until that many have arrived. It also ends when none has arrived for a whole
-// lease, because by then the broker has noticed that all leases of the previous owner have expired;
-// messages that wait for a retry without a member are part of the count, too. If the broker reports
-// no number, a new message, or a Receive that waited in vain, shows that none are left, since
-// brokers redeliver messages before new ones, apart from rare cases.
+// lease: by then the broker has noticed that all leases of the previous owner have expired. It
+// can't wait for the full count, because that includes messages that wait for a retry without a
+// member. If the broker reports no count, a new message shows that none are left, because apart
+// from rare cases brokers redeliver before they deliver new messages. So does a Receive that waited
+// in vain.
 func (l *Ledger) TakeOver(s *Source) {
 	s.takingOver = true
 	s.takeoverAlarm.ring = func(Instant) { l.endTakeover(s) }
@@ -41,8 +41,8 @@ func (l *Ledger) TakeOver(s *Source) {
 	l.set(&s.takeoverAlarm, s.takeoverEnd)
 }
 
-// Outstanding records that, by the broker's count since the last Receive, n messages of s are
-// delivered and not settled.
+// Outstanding records that n messages of s are delivered but not settled, according to a count that
+// the broker made after the last Receive.
 func (l *Ledger) Outstanding(s *Source, n int) {
 	if !s.takingOver || s.ending {
 		return
@@ -60,15 +60,15 @@ func (l *Ledger) Outstanding(s *Source, n int) {
 	}
 }
 
-// Uncounted records that the broker does not report how many messages of s are outstanding.
+// Uncounted records that the broker doesn't report how many messages of s are outstanding.
 func (s *Source) Uncounted() { s.counted = false }
 
-// unsettled reports whether the broker certainly has not settled the message of h.
+// unsettled reports whether it is certain that the broker hasn't settled the message of h.
 func (h *Hold) unsettled() bool {
 	if h.lost || h.leaseless || h.Unsure {
 		return false
 	}
-	return h.state < taken || h.state <= entrusted && !h.Source.ledger.Single // a Single one may be acknowledged before its run
+	return h.state < taken || h.state <= entrusted && !h.Source.ledger.Single // with Single, a taken one may have been acknowledged before its run
 }
 
 // extendTakeover prolongs the takeover of s, because outstanding messages have arrived.
@@ -79,7 +79,7 @@ func (l *Ledger) setTakeoverAlarm(s *Source) {
 	l.set(&s.takeoverAlarm, min(l.Now.Plus(takeoverIdle), max(s.takeoverEnd, l.Now+1)))
 }
 
-// TakingOver reports whether s still waits for messages of the previous owner.
+// TakingOver reports whether s is still waiting for messages of the previous owner.
 func (s *Source) TakingOver() bool { return s.takingOver }
 
 // Waited records that a Receive of s waited for d and found nothing due.
@@ -95,8 +95,8 @@ func (l *Ledger) Waited(s *Source, d time.Duration) {
 	}
 }
 
-// receivedInTakeover ends the takeover of s if r shows that all messages have arrived, or if no
-// more can be read.
+// receivedInTakeover ends the takeover of s if r shows that all messages have arrived, or if
+// nothing more can be read.
 func (l *Ledger) receivedInTakeover(s *Source, r Receipt, fresh bool) {
 	s.waited, s.slowly = 0, fresh
 	if slices.ContainsFunc(r.Holds, func(h *Hold) bool { return h.lane != nil && h.Delivery.Redelivered }) {
@@ -109,7 +109,7 @@ func (l *Ledger) receivedInTakeover(s *Source, r Receipt, fresh bool) {
 	}
 }
 
-// endTakeover lets the messages of s run.
+// endTakeover allows the messages of s to run.
 func (l *Ledger) endTakeover(s *Source) {
 	s.takingOver = false
 	l.set(&s.takeoverAlarm, 0)

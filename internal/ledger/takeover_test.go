@@ -15,8 +15,8 @@ func (m *shared) arrives(source int, key, position string, again bool) {
 	m.Put(m.from[source], Receipt{Holds: m.Fill(m.from[source], ds), Asked: m.Now})
 }
 
-// A source in a takeover reads although all workers are busy, and its messages begin only when
-// Receives have waited and brought nothing more.
+// A source in a takeover reads even if all workers are busy, and its messages start only when
+// Receives have waited and returned nothing more.
 func TestTakeoverWithBusyWorkers(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 16000, Single: true}, 1)
 	s := &Source{CanDelay: true, CanExtend: true, Exclusive: true}
@@ -48,7 +48,7 @@ func TestTakeoverWithBusyWorkers(t *testing.T) {
 	require.Equal(t, "1", hs[0].Delivery.Position)
 }
 
-// If no Receive can end, because the messages use all bytes of the limiter, they begin after a
+// If no Receive can end because the messages use up all bytes of the limiter, they start after a
 // while.
 func TestTakeoverWithoutReceives(t *testing.T) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 16000, Single: true}, 0)
@@ -66,7 +66,8 @@ func TestTakeoverWithoutReceives(t *testing.T) {
 	require.Len(t, hs, 1)
 }
 
-// takingOver returns a Ledger with a source in a takeover, and how to get a message by its position.
+// takingOver returns a Ledger with a source in a takeover, and a function that delivers the message
+// at a position.
 func takingOver(t *testing.T) (m *shared, s *Source, arrives func(key, position string, again bool)) {
 	m = newShared(t, Config{Concurrency: 2, MaxInFlight: 1000, MaxParked: 16000}, 0)
 	s = &Source{CanDelay: true, CanExtend: true, Exclusive: true}
@@ -79,8 +80,8 @@ func takingOver(t *testing.T) (m *shared, s *Source, arrives func(key, position 
 	}
 }
 
-// If the broker reports how many messages are outstanding, neither a new message nor a Receive
-// that has waited ends the takeover, but the last of these messages.
+// If the broker reports how many messages are outstanding, the takeover ends with the last of these
+// messages, and neither with a new message nor with a Receive that waited in vain.
 func TestTakeoverByCount(t *testing.T) {
 	m, s, arrives := takingOver(t)
 	m.Outstanding(s, 2)
@@ -111,8 +112,8 @@ func TestTakeoverNothing(t *testing.T) {
 	require.Len(t, hs, 1)
 }
 
-// After a new message the source reads slowly until a Receive brings none. So new messages do not take
-// the room of the outstanding ones.
+// After a new message the source reads slowly until a Receive returns none, which keeps new
+// messages from taking the slots of the outstanding ones.
 func TestTakeoverReadsSlowly(t *testing.T) {
 	m, s, arrives := takingOver(t)
 	m.Outstanding(s, 1)
@@ -125,8 +126,8 @@ func TestTakeoverReadsSlowly(t *testing.T) {
 	require.Greater(t, m.Wanted(s), 1, "there may be more of them")
 }
 
-// Messages without a key run meanwhile. One that is acknowledged is not taken for one that is
-// outstanding, and one that runs is.
+// Messages without a key run during the takeover. One that is acknowledged doesn't count as
+// outstanding; one that is running does.
 func TestTakeoverWhileOthersRun(t *testing.T) {
 	m, s, arrives := takingOver(t)
 	m.Outstanding(s, 1)
@@ -142,15 +143,16 @@ func TestTakeoverWhileOthersRun(t *testing.T) {
 	w.End(0, m.Now)
 	w.Succeeded(1)
 	m.Take(w)
-	m.Outstanding(s, 2) // by a count from after the acknowledgement
+	m.Outstanding(s, 2) // according to a count made after the acknowledgement
 	require.True(t, s.TakingOver(), "one of two is not here")
 	arrives("k", "1", true)
 	m.Outstanding(s, 2)
 	require.False(t, s.TakingOver())
 }
 
-// A message that waits for a retry without a member is outstanding too. Others wait for it no longer
-// than a lease. If the broker stops reporting the count, a new message ends the takeover again.
+// A message that waits for a retry without a member is outstanding, too. Others wait for it no
+// longer than a lease. If the broker stops reporting the count, a new message ends the takeover as
+// before.
 func TestTakeoverIsBounded(t *testing.T) {
 	m, s, arrives := takingOver(t)
 	began := m.Now
@@ -170,8 +172,8 @@ func TestTakeoverIsBounded(t *testing.T) {
 	require.False(t, s.TakingOver())
 }
 
-// A takeover lasts longer than a lease while outstanding messages arrive, however many there are.
-// It ends by itself if no Receive does.
+// A takeover lasts longer than a lease while outstanding messages keep arriving, however many there
+// are. It ends by itself if no Receive ends it.
 func TestTakeoverManyMessages(t *testing.T) {
 	m, s, arrives := takingOver(t)
 	for i := range 40 {

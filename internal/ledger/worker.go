@@ -6,47 +6,47 @@ import (
 	"time"
 )
 
-// A Worker is a goroutine that runs handlers. It takes a slice of Holds, about a millisecond of
-// work, and begins one after another without the caller's lock. The ledger may take back those that
-// have not begun. A batch is a slice that a single run handles.
+// A Worker is a goroutine that runs handlers. It takes a slice of Holds, about a millisecond's
+// worth of work, and starts them one after another without the caller's lock. The ledger may take
+// back those that haven't started. A batch is a slice that is handled in a single run.
 type Worker struct {
-	Wake chan struct{} // receives a value when the Worker is to call Take again
+	Wake chan struct{} // receives a value when the Worker must call Take again
 
-	next  atomic.Int32 // the index of the next Hold to begin
-	done  atomic.Int32 // how many have ended
-	began atomic.Int64 // when the current run began; zero: no handler runs
+	next  atomic.Int32 // index of the next Hold to start
+	done  atomic.Int32 // how many runs have ended
+	began atomic.Int64 // when the current run started; zero if no handler is running
 
-	Until Instant // the first of the leases of the slice ends then; valid on the goroutine of the Worker
+	Until Instant // when the first lease of the slice expires; only for the Worker's own goroutine
 
-	times     []span // of the runs of the slice; of the Worker
+	times     []span // of the runs of the slice; used by the Worker's goroutine only
 	holds     []*Hold
 	reuse     []*Hold // memory for the next slice
 	lanes     []*lane // memory for takeSlice
-	counted   int     // Holds whose result the ledger has recorded
+	counted   int     // how many Holds' results the ledger has recorded
 	late      Instant // the began of the run whose timeout has passed
 	stuck     bool
 	lostRun   any     // the stuck run
-	hangs     []*memo // of the messages of the stuck run
-	busyIndex int     // in Ledger.busy
+	hangs     []*memo // the memos of the messages of the stuck run
+	busyIndex int     // index in Ledger.busy
 	timeouts  alarm
 	overslice alarm
 }
 
-// A span is when a run began and ended.
+// A span is the start and the end of a run.
 type span struct{ began, ended Instant }
 
 const (
-	sliceTime  = time.Millisecond       // the work in a slice
-	mostSlice  = 64                     // Holds in a slice
+	sliceTime  = time.Millisecond       // how much work a slice holds
+	mostSlice  = 64                     // most Holds in a slice
 	wakeFor    = 200 * time.Microsecond // the least work for which another worker is woken at once
-	wakeAfter  = 50 * time.Microsecond  // when another worker is woken for less
-	stealAfter = 10 * time.Millisecond  // when the rest of a slice is taken back
-	stuckAfter = 5 * time.Second        // from the timeout of a run until its Hold is taken from it
-	leastSpare = 16                     // at least so many workers may run in place of stuck ones
-	stolen     = 1 << 30                // Worker.next after the rest was taken back
+	wakeAfter  = 50 * time.Microsecond  // after how long another worker is woken for less work than that
+	stealAfter = 10 * time.Millisecond  // after how long the rest of a slice is taken back
+	stuckAfter = 5 * time.Second        // time from the timeout of a run until its Hold is taken away from it
+	leastSpare = 16                     // least limit on the workers that may run in place of stuck ones
+	stolen     = 1 << 30                // value of Worker.next after the rest was taken back
 )
 
-// NewWorker returns a Worker for a goroutine that an effect Start asks for.
+// NewWorker returns a Worker for a goroutine that a Start effect has requested.
 func (l *Ledger) NewWorker() *Worker {
 	w := &Worker{Wake: make(chan struct{}, 1)}
 	w.timeouts.ring = func(now Instant) { l.watchTimeout(w, now) }
@@ -54,8 +54,8 @@ func (l *Ledger) NewWorker() *Worker {
 	return w
 }
 
-// Begin claims the next Hold of the slice for a run that begins now, and returns its index.
-// It returns false if the slice has ended.
+// Begin claims the next Hold of the slice, whose run starts now, and returns its index. It returns
+// false if the slice is finished.
 func (w *Worker) Begin(now Instant) (i int, ok bool) {
 	w.began.Store(0)
 	i = int(w.next.Add(1)) - 1
@@ -66,13 +66,13 @@ func (w *Worker) Begin(now Instant) (i int, ok bool) {
 	return i, true
 }
 
-// Restart records that the run i begins only now.
+// Restart records that run i only starts now.
 func (w *Worker) Restart(i int, now Instant) {
 	w.times[i].began = now
 	w.began.Store(int64(now))
 }
 
-// BeginAll is Begin for a batch: it claims all Holds of the slice.
+// BeginAll is like Begin, but claims all Holds of the slice, for a batch.
 func (w *Worker) BeginAll(now Instant) bool {
 	w.began.Store(0)
 	if !w.next.CompareAndSwap(0, int32(len(w.times))) {
@@ -82,7 +82,7 @@ func (w *Worker) BeginAll(now Instant) bool {
 	return true
 }
 
-// RestartAll records that the run of a batch begins only now.
+// RestartAll records that the run of a batch only starts now.
 func (w *Worker) RestartAll(now Instant) {
 	for i := range w.times {
 		w.times[i].began = now
@@ -90,20 +90,20 @@ func (w *Worker) RestartAll(now Instant) {
 	w.began.Store(int64(now))
 }
 
-// End records when the run i ended, and returns how long it took. Unless Returned was called for
-// the run, Succeeded follows.
+// End records that run i has ended, and returns how long it took. Unless Returned was called for
+// the run, call Succeeded next.
 func (w *Worker) End(i int, now Instant) time.Duration {
 	w.began.Store(0)
 	w.times[i].ended = now
 	return time.Duration(now - w.times[i].began)
 }
 
-// Succeeded records that the runs of the first n Holds have succeeded, or Returned was called
-// for them.
+// Succeeded records that the first n Holds are done: each of their runs has succeeded or was
+// reported to Returned.
 func (w *Worker) Succeeded(n int) { w.done.Store(int32(n)) }
 
-// Take ends the slice of w and returns its next one. If there is none, w waits for Wake and
-// calls Take again. If stay is false, w ends.
+// Take finishes the slice of w and returns its next one. If hs is empty and stay is true, w must
+// wait for Wake and call Take again. If stay is false, w must end.
 func (l *Ledger) Take(w *Worker) (hs []*Hold, stay bool) {
 	l.waking = false
 	l.endSlice(w)
@@ -148,7 +148,7 @@ func (l *Ledger) Take(w *Worker) (hs []*Hold, stay bool) {
 	return hs, true
 }
 
-// Gone records that the goroutine of w has ended, and another one replaces it.
+// Gone records that the goroutine of w has ended and another one replaces it.
 func (l *Ledger) Gone(w *Worker) {
 	l.waking = false
 	l.endSlice(w)
@@ -156,7 +156,7 @@ func (l *Ledger) Gone(w *Worker) {
 	l.wakeWorker()
 }
 
-// endSlice ends the slice of w.
+// endSlice finishes the slice of w.
 func (l *Ledger) endSlice(w *Worker) {
 	if w.holds == nil {
 		return
@@ -184,7 +184,7 @@ func (l *Ledger) endSlice(w *Worker) {
 // spare returns how many workers may run in place of stuck ones.
 func (l *Ledger) spare() int { return min(l.stuck, max(l.Concurrency, leastSpare)) }
 
-// countStuck records that a run of h is stuck in w, until w ends it.
+// countStuck records that a run of h is stuck in w, until that run ends.
 func (w *Worker) countStuck(h *Hold) {
 	m := h.Source.remember(h)
 	m.hangs++
@@ -212,26 +212,26 @@ func (l *Ledger) wakeWorker() {
 	}
 }
 
-// littleWork reports whether the ready Holds are so little work that waking another worker would
-// cost more.
+// littleWork reports whether there is so little work ready that waking another worker for it would
+// cost more than it gains.
 func (l *Ledger) littleWork() bool {
 	return l.average > 0 && time.Duration(l.startable())*l.average < wakeFor
 }
 
-// wakeDelayed wakes a worker for Holds that the running workers have not taken.
+// wakeDelayed wakes a worker for Holds that the running workers haven't taken.
 func (l *Ledger) wakeDelayed(Instant) {
 	l.wakeNow++
 	l.wakeWorker()
 	l.wakeNow--
 }
 
-// Resize changes Concurrency. Surplus workers end at once if they are idle, and after their slice
-// otherwise, so that no run is cut short.
+// Resize changes Concurrency. Surplus workers end at once if they are idle, and otherwise after
+// their slice, so no run is cut short.
 func (l *Ledger) Resize(n int) {
 	l.Concurrency = n
 	for left := l.workers - n - l.spare(); left > 0 && len(l.idle) > 0; left-- {
 		last := len(l.idle) - 1
-		l.Out.Wake = append(l.Out.Wake, l.idle[last]) // its Take ends it
+		l.Out.Wake = append(l.Out.Wake, l.idle[last]) // its Take makes it end
 		l.idle = l.idle[:last]
 	}
 	l.wakeWorker()

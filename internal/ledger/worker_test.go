@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// sliceOf returns the positions and the keys of the slice of a worker, when messages of the given keys have arrived
-// and runs are short.
+// sliceOf returns the positions and keys in a worker's slice after messages with the given keys
+// have arrived, when runs are short.
 func sliceOf(t *testing.T, keys []string) (positions, taken []string) {
 	m := newShared(t, Config{Concurrency: 1, MaxInFlight: 1000, MaxParked: 1000}, 1)
 	m.average = 1
@@ -43,7 +43,7 @@ func TestSliceIsByPosition(t *testing.T) {
 	}
 }
 
-// A message that is ready comes before later messages that follow others of their key.
+// A message that is ready comes before later messages that follow others with their key.
 func TestSliceTakesReadyMessagesInTurn(t *testing.T) {
 	_, taken := sliceOf(t, strings.Split("abcbacdea", "")) // five are ready
 	require.Equal(t, strings.Split("abcba", ""), taken)
@@ -55,7 +55,7 @@ func TestResize(t *testing.T) {
 	l := newShared(t, Config{Order: Unordered, Concurrency: 1, MaxInFlight: 100, MaxParked: 100, Single: true}, 1)
 	l.put(0, 4)
 	var workers []*Worker
-	start := func() { // carries out Start and Wake, until there are none
+	start := func() { // carries out Start and Wake until there are none left
 		for l.Out.Start > 0 {
 			l.Out.Start--
 			w := l.NewWorker()
@@ -95,8 +95,7 @@ func TestResize(t *testing.T) {
 	require.Empty(t, l.Out.Wake, "there is one worker")
 }
 
-// When the only run is stuck, a spare worker may run, so the fetcher that waits is
-// told.
+// When the only run is stuck, a spare worker may run, so the waiting fetcher is woken.
 func TestStuckRunWakesTheFetcher(t *testing.T) {
 	l := New(Config{Order: ByKey, Concurrency: 1, MaxInFlight: 10, MaxParked: 160, Lease: time.Minute, Timeout: time.Second})
 	s := &Source{CanDelay: true, CanExtend: true}

@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A world has a broker and the members of one group. Time passes only from one thing on the
-// agenda to the next. All chances are of one dice, so that a life can be lived again.
+// A world has a broker and the members of one group. Time passes only from one thing on the agenda
+// to the next. Everything random comes from one generator, so a life can be replayed.
 type world struct {
 	dice    *rand.Rand
 	now     Instant
@@ -21,7 +21,7 @@ type world struct {
 	count   int
 	refunds bool // the broker refunds attempts, and redelivers by position
 	quick   bool // most runs take microseconds
-	audited bool // the books are checked after each fact, which takes three times as long
+	audited bool // the ledgers are checked after every step, which takes three times as long
 	trouble trouble
 	msgs    []*msg
 	keys    [][]*msg // in the order of publishing
@@ -31,33 +31,33 @@ type world struct {
 	tell    bool
 }
 
-// A trouble is how the wire between members and broker misbehaves.
+// A trouble is how the network between members and broker misbehaves.
 type trouble struct {
-	slow  time.Duration // the most time of each way of a call
-	fails int           // of 10 calls, how many fail without an effect
-	lost  int           // of 10 calls, how many have an effect but no answer
+	slow  time.Duration // longest time a call takes in each direction
+	fails int           // of 10 calls, how many fail without taking effect
+	lost  int           // of 10 calls, how many take effect but lose their answer
 }
 
-// A msg is a message as the broker has it.
+// A msg is a message as the broker sees it.
 type msg struct {
 	id      int
 	key     int
 	pos     string
 	due     Instant
-	handout int // number of the present delivery
+	handout int // number of the current delivery
 	holder  *member
 	done    bool
 	again   bool // delivered before
 	attempt int
 
-	owner   *member // the member that received it last and was told of no loss since
+	owner   *member // the member that received it last and hasn't been told of a loss since
 	since   Instant
-	acked   *member // it got the confirmation of its acknowledgement
+	acked   *member // the member whose acknowledgement of it was confirmed
 	runs    int
 	handled bool // a run has succeeded
 }
 
-// A thing happens at a moment.
+// A thing happens at a set time.
 type thing struct {
 	at    Instant
 	order int
@@ -85,7 +85,7 @@ func (w *world) at(m Instant, do func()) {
 
 func (w *world) in(d time.Duration, do func()) { w.at(w.now.Plus(d), do) }
 
-// pass lets time pass until the moment end.
+// runUntil lets time pass until end.
 func (w *world) runUntil(end Instant) {
 	for len(w.agenda) > 0 && w.agenda[0].at <= end {
 		t := heap.Pop(&w.agenda).(thing)
@@ -111,13 +111,13 @@ func (w *world) upTo(d time.Duration) time.Duration {
 	return time.Duration(w.dice.Int64N(int64(d) + 1))
 }
 
-// way is how long one way of a call takes.
+// way returns how long a call takes in one direction.
 func (w *world) way() time.Duration { return w.upTo(w.trouble.slow) }
 
 var errWire = fmt.Errorf("%w: the wire", backend.ErrUnavailable)
 
-// call takes effect at the broker, and then answers. A call that fails has no effect. If its
-// answer is lost, answer gets ErrUnknownOutcome.
+// call lets a call take effect at the broker, and then answers it. A call that fails has no effect.
+// If the answer is lost, answer gets ErrUnknownOutcome.
 func (w *world) call(effect func() any, answer func(result any, err error)) {
 	fails, lost := w.dice.IntN(10) < w.trouble.fails, w.dice.IntN(10) < w.trouble.lost
 	w.in(w.way(), func() {
@@ -141,7 +141,7 @@ func (w *world) publish(key int) {
 	w.wake()
 }
 
-// wake lets the reads that wait look again.
+// wake makes the waiting reads look again.
 func (w *world) wake() {
 	for _, m := range w.members {
 		if m.poll != nil {
@@ -150,7 +150,7 @@ func (w *world) wake() {
 	}
 }
 
-// deliver hands out at most n messages that are due.
+// deliver delivers at most n messages that are due.
 func (w *world) deliver(to *member, n int) (ds []backend.Delivery) {
 	var due []*msg
 	for _, m := range w.msgs {
@@ -158,7 +158,7 @@ func (w *world) deliver(to *member, n int) (ds []backend.Delivery) {
 			due = append(due, m)
 		}
 	}
-	if !w.refunds { // redelivered messages come first, in no certain order
+	if !w.refunds { // redelivered messages come first, in no particular order
 		w.dice.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
 		slices.SortStableFunc(due, func(x, y *msg) int {
 			switch {
@@ -187,7 +187,7 @@ func (w *world) deliver(to *member, n int) (ds []backend.Delivery) {
 	return ds
 }
 
-// of returns the message of a delivery, and whether the delivery is the present one.
+// of returns the message of a delivery, and whether that delivery is the current one.
 func (w *world) of(d *backend.Delivery) (*msg, bool) {
 	var id int
 	_, _ = fmt.Sscan(d.ID, &id)
