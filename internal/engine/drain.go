@@ -103,7 +103,7 @@ func done(f func()) <-chan struct{} {
 }
 
 // awaitQuiet waits until all workers have ended and, in manual mode, the program has settled
-// its deliveries, or until the drain gives up. It returns how many handlers still run.
+// its deliveries, or until the drain gives up. It returns how many handlers are still running.
 func (s *Subscription) awaitQuiet() int {
 	select {
 	case <-done(func() {

@@ -86,11 +86,11 @@ var ErrBackpressure = errors.New("eventbus: too many events wait to be published
 // ErrDropped means that a call was dropped because the publisher was full. See WhenFull.
 var ErrDropped = errors.New("eventbus: dropped, because too many events wait to be published")
 
-// calls has the state of all calls of Publish. This file limits the calls that have entered and not
-// left. Waiting calls enter in their order, so that many small calls don't starve a large one. The
+// calls holds the state of all Publish calls. This file limits the calls that have entered and not
+// left. Waiting calls enter in order, so that many small calls don't starve a large one. The
 // methods in slot.go choose the calls of each write.
 type calls struct {
-	maxMessages, maxBytes int // 0: no bound
+	maxMessages, maxBytes int // 0 for no limit
 	whenFull              WhenFull
 
 	mu      sync.Mutex

@@ -81,8 +81,8 @@ func (o *outcome) error() error {
 }
 
 // keepsOrder reports whether another try keeps the order of each key. Trying a message again breaks
-// the order if a later message of its key is stored. It also breaks the order if the last try
-// certainly did not store it, but may have stored a later message of its key.
+// the order if a later message with its key is stored, or if the last try certainly didn't store
+// the message but may have stored a later one with its key.
 func (o *outcome) keepsOrder() bool {
 	there, perhaps := map[string]bool{}, map[string]bool{} // keys of later messages
 	for i := len(o.msgs) - 1; i >= 0; i-- {

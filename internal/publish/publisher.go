@@ -109,8 +109,8 @@ func (p *Publisher) end(c *call) {
 }
 
 // pause waits after a failed try of c, until next. It returns early, but not at once, when another
-// call to the broker succeeds. In either case it returns p.late; otherwise it returns the reason
-// given by wait.
+// call to the broker succeeds. It returns p.late unless it was interrupted; then it returns the
+// reason that wait gave.
 func (p *Publisher) pause(c *call, next time.Time) error {
 	recovered := p.recovery.Next()
 	if first := time.Now().Add(wait.Least); first.Before(next) {

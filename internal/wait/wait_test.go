@@ -23,8 +23,7 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// The delays double up to Max, vary by a factor of up to 1.5 either way, and start over after a
-// success.
+// The delays double up to Max, give or take half, and start over after a success.
 func TestBackoff(t *testing.T) {
 	b := wait.Broker()
 	for range 2 {
