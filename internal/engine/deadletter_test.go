@@ -24,8 +24,9 @@ func (r *rig) letters() []backend.Message {
 	return ms
 }
 
-// While the dead-letter topic refuses, the verdict is final: no run is repeated, later events of
-// the key are handled, and State and Ready name the topic. Later each dead letter is stored once.
+// While the dead-letter topic refuses messages, the verdict is final: no run is repeated, later
+// events with the key are handled, and State and Ready name the topic. Later each dead letter is
+// stored once.
 func TestVerdictIsFinalWhileDeadLettersAreRefused(t *testing.T) {
 	for n, lasts := range map[int]time.Duration{2: time.Hour, 500: 5 * time.Minute} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -63,7 +64,7 @@ func TestVerdictIsFinalWhileDeadLettersAreRefused(t *testing.T) {
 	}
 }
 
-// A drain does not wait for a dead-letter topic that refuses: the event is given back.
+// A drain doesn't wait for a dead-letter topic that refuses messages: the event is given back.
 func TestDrainLeavesRefusedDeadLetters(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.refuseTopic("t.dlq", backend.ErrDenied)
@@ -83,9 +84,9 @@ func TestDrainLeavesRefusedDeadLetters(t *testing.T) {
 	})
 }
 
-// A dead letter of an event that is acknowledged before its run is stored when the topic takes it,
-// within the time of a lease. Otherwise the event is discarded, at a drain too. No other event
-// waits for it.
+// The dead letter of an event that was acknowledged before its run is stored when the topic accepts
+// it, as long as that is within the time of a lease. Otherwise the event is discarded, and so it is
+// during a drain. No other event waits for it.
 func TestDeadLettersAfterTheAcknowledgement(t *testing.T) {
 	buries := policy(3, func(*Hold, error) time.Duration { return 0 })
 	buries.BuryReceived = true
@@ -128,7 +129,7 @@ func TestDeadLettersAfterTheAcknowledgement(t *testing.T) {
 	})
 }
 
-// An event that fails for good a second time gets a second dead letter, even if the backend
+// An event that fails permanently a second time gets a second dead letter, even if the backend
 // remembers the ID of the first one.
 func TestEachFailureHasItsDeadLetter(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
@@ -145,7 +146,7 @@ func TestEachFailureHasItsDeadLetter(t *testing.T) {
 	})
 }
 
-// A drain does not wait for a dead-letter topic that cannot be reached.
+// A drain doesn't wait for a dead-letter topic that can't be reached.
 func TestDrainLeavesUnreachableDeadLetters(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.refuseTopic("t.dlq", fmt.Errorf("%w: down", backend.ErrUnavailable))
@@ -160,7 +161,7 @@ func TestDrainLeavesUnreachableDeadLetters(t *testing.T) {
 	})
 }
 
-// A function that classifies errors and ends its goroutine keeps no event.
+// A function that ends its goroutine while it classifies an error doesn't keep the event.
 func TestClassThatEndsItsGoroutine(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		p := policy(2, func(*Hold, error) time.Duration { return time.Second })

@@ -16,7 +16,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A later caller of Drain with less time ends the drain sooner.
+// A later Drain call with less time makes the drain end sooner.
 func TestDrainIsHastenedByALaterCaller(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(ctx context.Context, _ *Run) error {
@@ -87,7 +87,7 @@ func (s *hungSource) Extend(ctx context.Context, ds []*backend.Delivery) error {
 	return s.Source.(backend.Extender).Extend(ctx, ds)
 }
 
-// A drain from a broker that hangs ends, however many events there are to settle.
+// A drain ends even if the broker hangs, however many events there are to settle.
 func TestDrainFromAHungBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hung{Backend: inmemory.New(inmemory.Options{})}
@@ -115,7 +115,7 @@ func TestDrainFromAHungBroker(t *testing.T) {
 	})
 }
 
-// A drain that runs out of time does not wait for a worker in a hook, or in Retry.Delay.
+// A drain that runs out of time doesn't wait for a worker in a hook, or in Retry.Delay.
 func TestDrainWaitsForNoProgramThatHangs(t *testing.T) {
 	for _, where := range []string{"hook", "delay"} {
 		t.Run(where, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed41896749/eventbus/limiter"
 )
 
-// A Subscribe during a Shutdown is refused or drained. The race detector finds the faults.
+// A Subscribe during a Shutdown is either refused or drained. The race detector finds mistakes.
 func TestSubscribeMeetsShutdown(t *testing.T) {
 	for range 300 {
 		e := New(inmemory.New(inmemory.Options{}), Options{})
@@ -39,8 +39,8 @@ func TestSubscribeMeetsShutdown(t *testing.T) {
 	}
 }
 
-// If the broker has forgotten a delivery, the bus releases it at the first refusal. The event
-// is redelivered, so another acknowledgement would not help.
+// If the broker has forgotten a delivery, the bus releases it at the first refusal. The event is
+// redelivered, so another acknowledgement would be pointless.
 func TestForgottenByTheBroker(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var attempts []int

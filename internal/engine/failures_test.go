@@ -14,8 +14,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A handler of manual mode that returns nil has settled nothing, even if the lease was
-// lost meanwhile. The event is redelivered.
+// In manual mode a handler that returns nil has settled nothing, even if the lease was lost in the
+// meantime. The event is redelivered.
 func TestManualRunThatLostItsLeaseIsNotAcknowledged(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("extend", errDown)
@@ -32,8 +32,8 @@ func TestManualRunThatLostItsLeaseIsNotAcknowledged(t *testing.T) {
 	})
 }
 
-// The dead-letter topic accepts a failed event only later. The event keeps its own reason,
-// and the later events of its key keep theirs.
+// The dead-letter topic accepts a failed event only later. The event keeps its own reason, and the
+// later events with its key keep theirs.
 func TestFailAllKeepsReasonsWhileTheDeadLetterTopicFails(t *testing.T) {
 	var mu sync.Mutex
 	var dead []string
@@ -54,8 +54,8 @@ func TestFailAllKeepsReasonsWhileTheDeadLetterTopicFails(t *testing.T) {
 	})
 }
 
-// With FailAll, an event that was delivered too often has failed for good. The later events
-// of its key are dead-lettered after it, in order.
+// With FailAll, an event that was delivered too often has failed permanently. The later events with
+// its key are dead-lettered after it, in order.
 func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 	var mu sync.Mutex
 	var dead []string
@@ -86,8 +86,8 @@ func TestFailAllFollowsWhatCameTooOften(t *testing.T) {
 	})
 }
 
-// With FailAll, an event that is larger than MaxReceive has failed for good, so the later
-// events of its key become dead letters after it.
+// With FailAll, an event that is larger than MaxReceive has failed permanently, so the later events
+// with its key become dead letters after it.
 func TestFailAllFollowsWhatIsTooLarge(t *testing.T) {
 	var mu sync.Mutex
 	var dead, handled []string
@@ -113,8 +113,8 @@ func TestFailAllFollowsWhatIsTooLarge(t *testing.T) {
 	})
 }
 
-// A driver may return a context's error though the context of Receive has not ended. The bus
-// calls it again after a wait, and tells the observer.
+// A driver may return a context's error even though the context of Receive has not ended. The bus
+// waits before it calls the driver again, and informs the observer.
 func TestReceiveThatTimesOutBacksOff(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.delay("receive", time.Millisecond) // otherwise no time would pass in the bubble
@@ -143,7 +143,7 @@ func TestAttachingAgainBacksOff(t *testing.T) {
 	})
 }
 
-// A panic of the driver in a later Attach becomes an error, and Attach is repeated.
+// If the driver panics in a later Attach, the panic becomes an error and Attach is repeated.
 func TestPanicOfAttachIsContained(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
@@ -197,7 +197,7 @@ func TestAcknowledgedTooLateIsDiscarded(t *testing.T) {
 	})
 }
 
-// A Snooze without end keeps the order of the key.
+// A Snooze that never ends keeps the order of the key.
 func TestEndlessSnoozeKeepsOrder(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
@@ -213,7 +213,7 @@ func TestEndlessSnoozeKeepsOrder(t *testing.T) {
 	})
 }
 
-// Nack of an event that can be delayed neither here nor in the backend returns no error.
+// Nack returns no error for an event that can be delayed neither here nor in the backend.
 func TestNackWithoutExtender(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noExtend = true
@@ -226,7 +226,7 @@ func TestNackWithoutExtender(t *testing.T) {
 	})
 }
 
-// The observer is also told of a stuck handler of manual mode.
+// The observer also learns of a stuck handler in manual mode.
 func TestStuckHandlerOfManualModeIsTold(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.sub(Config{Mode: Manual, Timeout: 5 * time.Second, Policy: policy(0, func(*Hold, error) time.Duration { return time.Hour })}, func(context.Context, *Run) error {

@@ -36,7 +36,7 @@ func (l *brokenLimiter) Acquire(ctx context.Context, n int) (limiter.Grant, erro
 	return l.Limiter.Acquire(ctx, n)
 }
 
-// A limiter that fails is not asked in a hot loop.
+// A limiter that fails is not called in a hot loop.
 func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		l := &brokenLimiter{Limiter: limiter.MaxInFlight(10)}
@@ -49,7 +49,7 @@ func TestBrokenLimiterIsNotAskedInAHotLoop(t *testing.T) {
 	})
 }
 
-// A driver that always returns nothing at once is not called in a hot loop.
+// A driver that always returns nothing at once isn't called in a hot loop.
 func TestEmptyReadsArePaced(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.empty.Store(true)
@@ -63,8 +63,8 @@ func TestEmptyReadsArePaced(t *testing.T) {
 	})
 }
 
-// The lent deliveries are copied and cleared at once. Otherwise a member that waits, or is
-// paused, would keep the payloads of its last read.
+// Lent deliveries are copied and cleared at once. Otherwise a member that is waiting or paused
+// would keep the payloads of its last read.
 func TestReceivedSliceIsCleared(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		handled := 0
@@ -78,7 +78,7 @@ func TestReceivedSliceIsCleared(t *testing.T) {
 	})
 }
 
-// A worker that waits for work keeps no event of its last read in memory.
+// A worker that is waiting for work keeps no event of its last read in memory.
 func TestIdleWorkerKeepsNoPayload(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var payloads []weak.Pointer[byte]
@@ -100,7 +100,8 @@ func TestIdleWorkerKeepsNoPayload(t *testing.T) {
 	})
 }
 
-// While a handler runs for long, the payloads of settled events of its read leave the memory.
+// While a handler runs for a long time, the payloads of settled events from the same read are
+// freed.
 func TestSlowHandlerKeepsNoOtherPayload(t *testing.T) {
 	for _, mode := range []Mode{OnSuccess, Manual} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -139,8 +140,8 @@ func TestSlowHandlerKeepsNoOtherPayload(t *testing.T) {
 	}
 }
 
-// The key of a failed event may share its memory with all texts of its Receive. The member
-// remembers the key, and not these texts.
+// The key of a failed event may share its memory with all strings of its Receive. The member
+// remembers the key, but doesn't keep those strings.
 func TestFailedKeyKeepsNoRead(t *testing.T) {
 	for _, c := range []Config{{FailAll: true}, {}} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -175,7 +176,7 @@ func TestFailedKeyKeepsNoRead(t *testing.T) {
 	}
 }
 
-// While the broker is away the fetcher's waits grow. Once a call of the bus succeeds, the
+// While the broker is unavailable, the fetcher's waits grow. Once a call of the bus succeeds, the
 // fetcher reads again at once.
 func TestSuccessWakesTheFetcher(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A retry that rests in the member starts when it is due.
+// A retry that waits in the member starts when it is due.
 func TestRetryInPlaceIsStartedWhenDue(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -28,7 +28,7 @@ func TestRetryInPlaceIsStartedWhenDue(t *testing.T) {
 	})
 }
 
-// Each run after a rest in the member has a timeout of its own.
+// Each run after a wait in the member has its own timeout.
 func TestRetryInPlaceHasItsOwnTimeout(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -48,7 +48,7 @@ func TestRetryInPlaceHasItsOwnTimeout(t *testing.T) {
 	})
 }
 
-// Nack returns as soon as the retry rests in the member. The drain counts the event once.
+// Nack returns as soon as the retry waits in the member. The drain counts the event once.
 func TestNackInPlace(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -93,7 +93,7 @@ func TestTimeoutInPlaceOfStuckHandler(t *testing.T) {
 	})
 }
 
-// A retry that rests in the member during a slow call of Extend keeps its lease.
+// A retry that waits in the member during a slow Extend call keeps its lease.
 func TestRetryInPlaceKeepsItsLease(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true

@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A Limiter of the program that panics, or grants nothing without an error, ends neither the
-// process nor the subscription, and does not spin.
+// A Limiter of the program that panics, or that grants nothing without an error, ends neither the
+// process nor the subscription, and doesn't make the fetcher spin.
 func TestBrokenLimiters(t *testing.T) {
 	for name, l := range map[string]*faultyLimiter{
 		"acquire panics": {acquire: func() (int, error) { panic("a bug") }},
@@ -73,7 +73,7 @@ func (l *faultyLimiter) Release(f limiter.Released) {
 	}
 }
 
-// A policy that ends its goroutine does not keep its event: it is retried.
+// A policy that ends its goroutine doesn't keep the event: it is retried.
 func TestPolicyThatEndsItsGoroutine(t *testing.T) {
 	for _, mode := range []Mode{OnSuccess, Manual} {
 		inBubble(t, Options{}, func(r *rig) {

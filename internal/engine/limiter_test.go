@@ -18,9 +18,9 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A breaker that opens stops reads but no retries. The observer and the state say why, and
-// the engine stays ready. The breaker closes when the trial succeeds. No event is lost, if
-// events are given back, if retries rest in the member, and in manual mode.
+// A breaker that opens stops reads, but no retries. The observer and the state say why, and the
+// engine stays ready. The breaker closes when the trial succeeds. No event is lost, whether events
+// are given back, wait for their retries in the member, or are in manual mode.
 func TestBreakerLimitsTheSubscription(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -95,8 +95,8 @@ func TestBreakerLimitsTheSubscription(t *testing.T) {
 	}
 }
 
-// An adaptive limiter counts only runs of handlers. It does not count the events that are
-// given back with a failed one, nor the time that a retry waits.
+// An adaptive limiter counts only runs of handlers. It counts neither the events that are given
+// back along with a failed one, nor the time that a retry waits.
 func TestLimiterIsToldRuns(t *testing.T) {
 	for _, noDelay := range []bool{false, true} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -126,8 +126,8 @@ func TestLimiterIsToldRuns(t *testing.T) {
 	}
 }
 
-// The limiter counts a run in manual mode once, though its handler settles the event and
-// fails too. With OnReceive, an event whose acknowledgement is not confirmed has no run.
+// The limiter counts a run in manual mode once, even though its handler both settles the event and
+// fails. With OnReceive, an event whose acknowledgement is not confirmed has no run.
 func TestLimiterIsToldRunsOfOtherModes(t *testing.T) {
 	for _, mode := range []Mode{Manual, OnReceive} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -153,7 +153,7 @@ func TestLimiterIsToldRunsOfOtherModes(t *testing.T) {
 	}
 }
 
-// A subscription without events is not Limited any longer than its limiter grants nothing.
+// A subscription without events is Limited only while its limiter grants nothing.
 func TestLimitedEndsWithoutEvents(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		shut := &shutLimiter{limiter.MaxInFlight(100), time.Now().Add(time.Minute)}
@@ -167,7 +167,7 @@ func TestLimitedEndsWithoutEvents(t *testing.T) {
 	})
 }
 
-// A topic that gets no place from the limiter reserves no room meanwhile, which another topic needs.
+// A topic that is waiting for a slot of the limiter reserves no capacity that another topic needs.
 func TestUngrantedReadsReserveNothing(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		l := &doorLimiter{Limiter: limiter.MaxInFlight(100)}
@@ -188,7 +188,7 @@ func TestUngrantedReadsReserveNothing(t *testing.T) {
 	})
 }
 
-// doorLimiter is a limiter that grants nothing after it has granted several places at once.
+// doorLimiter is a limiter that grants nothing after it has granted several slots at once.
 type doorLimiter struct {
 	limiter.Limiter
 	shut atomic.Bool
@@ -204,7 +204,7 @@ func (l *doorLimiter) Acquire(ctx context.Context, n int) (limiter.Grant, error)
 	return l.Limiter.Acquire(ctx, n)
 }
 
-// shutLimiter is a limiter that grants nothing before a moment.
+// shutLimiter is a limiter that grants nothing before a given time.
 type shutLimiter struct {
 	limiter.Limiter
 	until time.Time

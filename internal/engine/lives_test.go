@@ -23,10 +23,10 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Brokers freeze, answers get lost, calls fail, leases are lost. Members join, pause and
-// leave; handlers fail or are slow. Within a member, while its leases hold, an event runs
-// only after all earlier events of its key succeeded. No two events of a key run at once,
-// and every event succeeds in the end. EVENTBUS_LIVES sets the number of random lives.
+// Brokers freeze, answers get lost, calls fail, leases are lost. Members join, pause and leave;
+// handlers fail or are slow. Within a member, while its leases hold, an event runs only after all
+// earlier events with its key have succeeded. No two events with the same key run at once, and
+// every event succeeds in the end. EVENTBUS_LIVES sets the number of random lives.
 func TestKeyOrderInRandomLives(t *testing.T) {
 	lives := uint64(20)
 	if n, err := strconv.ParseUint(os.Getenv("EVENTBUS_LIVES"), 10, 64); err == nil {
@@ -54,14 +54,14 @@ type oracle struct {
 	broken  []string
 }
 
-// A doubt is a run of an event before an earlier one of its key has succeeded. It breaks the
-// order, with two exceptions. The earlier event lost its lease just before, which the
-// observer learns later. Or the broker delivered the earlier event to another member at that
-// moment: the oracle may learn of two such deliveries in either order.
+// A doubt is a run of an event before an earlier one with its key has succeeded. That breaks the
+// order, with two exceptions: the earlier event has just lost its lease, which the observer learns
+// only later, or the broker was just delivering the earlier event to another member, in which case
+// the oracle may learn of the two deliveries in either order.
 type doubt struct {
 	member int
 	before *oracleEvent
-	since  time.Duration // when that came
+	since  time.Duration // when it happened
 	at     time.Duration
 	text   string
 }
@@ -78,21 +78,21 @@ func (o *oracle) judge() (broken []string) {
 	return append(broken, o.broken...)
 }
 
-// An oracleEvent is one event. It belongs to the member that received it last, until that
-// member loses its lease.
+// An oracleEvent is one event. It belongs to the member that received it last, until that member
+// loses its lease.
 type oracleEvent struct {
 	id       string
-	owner    int // member; 0: none
+	owner    int // member; 0 for none
 	since    time.Duration
 	lostAt   []time.Duration
 	leftAt   time.Duration // when the broker delivered it last
 	handouts []handout
 	done     bool
 	runs     int
-	number   int // in its key
+	number   int // number among the events with its key
 }
 
-// A handout is a delivery of an event by the broker to a member.
+// A handout is the delivery of an event to a member by the broker.
 type handout struct {
 	member int
 	at     time.Duration
@@ -131,7 +131,7 @@ func (o *oracle) lost(id string) {
 	}
 }
 
-// starts checks an event that a member starts to run.
+// starts checks an event that a member is starting to run.
 func (o *oracle) starts(at time.Duration, member int, key, id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -256,7 +256,7 @@ func (x *life) step() {
 	}
 }
 
-// freeze lets no call reach the broker for a while.
+// freeze keeps calls from reaching the broker for a while.
 func (x *life) freeze(d time.Duration) {
 	for _, verb := range []string{"ack", "delay", "extend", "receive"} {
 		x.wire.delay(verb, d)
@@ -305,8 +305,8 @@ func behave(ctx context.Context, what int, d time.Duration) error {
 	return nil
 }
 
-// Members join, pause and drain. Handlers fail, wait and settle in manual mode, and calls
-// fail. In the end every event is settled, and every place of the limiter is free again.
+// Members join, pause and drain. Handlers fail, wait and settle in manual mode, and calls fail. In
+// the end every event is settled, and every slot of the limiter is free again.
 func TestNothingIsLostWhateverHappens(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -399,7 +399,7 @@ func (x *stress) send(n int) {
 		}
 		msgs = append(msgs, &backend.Message{Topic: "t", ID: id, Key: key, Once: true})
 	}
-	_ = x.Publish(x.Context(), msgs) // messages whose publish failed may be stored or not
+	_ = x.Publish(x.Context(), msgs) // messages whose publish failed may or may not be stored
 	x.sent += n
 }
 
@@ -490,7 +490,7 @@ func (x *stress) drainAll() {
 	}
 }
 
-// checkSettled checks that the backend has no event that waits, is held, or is delayed.
+// checkSettled checks that no event in the backend is waiting, held or delayed.
 func (x *stress) checkSettled() {
 	st, _ := backend.As[backend.Statser](x.wire)
 	stats, err := st.Stats(x.Context(), "t", "g")

@@ -12,8 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// In manual mode the context of a run ends with settlement, even if the caller of Ack has
-// left.
+// In manual mode the context of a run ends with settlement, even if the caller of Ack has left.
 func TestManualContextEndsWithSettlement(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		taken := make(chan *Run, 1)
@@ -56,7 +55,7 @@ func TestNackWithAnErrorThatPanics(t *testing.T) {
 	})
 }
 
-// A run that settles its event by Nack and returns the same error has failed once.
+// A run that settles its event with Nack and returns the same error has failed once.
 func TestNackAndAnErrorFailOnce(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{Mode: Manual}, func(ctx context.Context, h *Run) error {
@@ -73,8 +72,9 @@ func TestNackAndAnErrorFailOnce(t *testing.T) {
 	})
 }
 
-// In manual mode the next event of a key runs when the one before is acknowledged, also if its
-// handler has returned long before. No other event, and no read, has to wake a worker for it.
+// In manual mode the next event of a key runs when the previous one is acknowledged, even if that
+// one's handler returned long before. No other event, and no read, is needed to wake a worker for
+// it.
 func TestManualAckStartsTheNextOfItsKey(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var runs []time.Duration
@@ -92,7 +92,7 @@ func TestManualAckStartsTheNextOfItsKey(t *testing.T) {
 	})
 }
 
-// With FailAll each later event of a key becomes a dead letter as soon as the one before is
+// With FailAll each later event of a key becomes a dead letter as soon as the previous one is
 // stored.
 func TestFailAllStoresOneAfterAnother(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {

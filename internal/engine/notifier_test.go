@@ -12,7 +12,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A hook that is slow delays no timeout.
+// A slow hook doesn't delay timeouts.
 func TestSlowStuckHookDelaysNothing(t *testing.T) {
 	slow := observer.Observer{Stuck: func(observer.Stuck) { time.Sleep(time.Minute) }}
 	inBubble(t, Options{Observer: slow}, func(r *rig) {
@@ -34,7 +34,7 @@ func TestSlowStuckHookDelaysNothing(t *testing.T) {
 	})
 }
 
-// The time that an observer's hook takes between two runs counts for neither run.
+// The time that an observer's hook takes between two runs counts for neither of them.
 func TestSlowHandledHookTakesNoRunsTime(t *testing.T) {
 	slow := observer.Observer{Handled: func(observer.Handled) { time.Sleep(2 * time.Second) }}
 	inBubble(t, Options{Observer: slow}, func(r *rig) {
@@ -51,7 +51,7 @@ func TestSlowHandledHookTakesNoRunsTime(t *testing.T) {
 	})
 }
 
-// A timeout that is practically endless has a deadline far ahead.
+// A timeout that is practically endless has a deadline far in the future.
 func TestEndlessTimeout(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		done := make(chan time.Duration, 1)

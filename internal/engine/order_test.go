@@ -53,7 +53,7 @@ func TestGoneForgetsStubs(t *testing.T) {
 	})
 }
 
-// The answer to a Delay may come after the group was deleted. It delays no event of the new
+// The answer to a Delay may arrive after the group was deleted. It doesn't delay events of the new
 // group.
 func TestGoneForgetsADelayUnderWay(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
@@ -77,8 +77,8 @@ func TestGoneForgetsADelayUnderWay(t *testing.T) {
 	})
 }
 
-// After ResetGroup no event waits for a retry that the group has forgotten, even if the answer
-// to its Delay comes later.
+// After ResetGroup no event waits for a retry that the group has forgotten, even if the answer to
+// its Delay arrives later.
 func TestResetForgetsStubs(t *testing.T) {
 	for _, answer := range []time.Duration{0, 5 * time.Second} {
 		inBubble(t, Options{}, func(r *rig) { resetForgets(r, answer) })
@@ -102,8 +102,8 @@ func resetForgets(r *rig, answer time.Duration) {
 	require.Equal(r, []string{"1", "2", "2", "3"}, ran)
 }
 
-// If a backend counts each receipt, a retry that rests in this member may have to step back,
-// because earlier events of its key have come again. It keeps its attempt and its delay.
+// If a backend counts each receipt, a retry that waits in this member may have to step back because
+// earlier events with its key have been redelivered. It keeps its attempt and its delay.
 func TestRestingRetryStepsBack(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
@@ -141,8 +141,7 @@ func TestRestingRetryStepsBack(t *testing.T) {
 	})
 }
 
-// The next event of a key does not wait until the acknowledgement of the one before is
-// confirmed.
+// The next event of a key doesn't wait for the confirmation of the previous one's acknowledgement.
 func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.delay("ack", 5*time.Second)
@@ -156,8 +155,8 @@ func TestNextOfAKeyRunsBeforeTheAck(t *testing.T) {
 	})
 }
 
-// A key that the program has released stays released, although the dead letter of a later
-// event was being stored meanwhile.
+// A key that the program has released stays released, even though the dead letter of a later event
+// was being stored at the time.
 func TestReleasedKeyStaysReleased(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
@@ -182,7 +181,7 @@ func TestReleasedKeyStaysReleased(t *testing.T) {
 	})
 }
 
-// A Delay that is refused because the lease is lost delays no later event of the key.
+// A Delay that is refused because the lease is lost doesn't delay later events of the key.
 func TestRefusedDelayHoldsUpNoKey(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var ran []string
@@ -203,8 +202,8 @@ func TestRefusedDelayHoldsUpNoKey(t *testing.T) {
 	})
 }
 
-// An event that cannot be read never runs, also if its dead letter cannot be stored and the
-// backend cannot delay it.
+// An event that can't be read never runs, even if its dead letter can't be stored and the backend
+// can't delay it.
 func TestUnreadableEventsNeverRun(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noDelay = true
@@ -223,7 +222,7 @@ func TestUnreadableEventsNeverRun(t *testing.T) {
 	})
 }
 
-// A lost lease is counted once, also if the acknowledgement of the event is refused later.
+// A lost lease is counted once, even if the acknowledgement of the event is refused later.
 func TestLostLeaseIsCountedOnce(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("extend", errDown)
@@ -237,8 +236,8 @@ func TestLostLeaseIsCountedOnce(t *testing.T) {
 	})
 }
 
-// Events behind a failing one are never given back for longer than the backend allows. The
-// observer is told of each retry that comes earlier than it was asked for.
+// Events behind a failing one are never given back for longer than the backend allows. The observer
+// is informed of each retry that comes earlier than requested.
 func TestDelaysAreWithinTheLimit(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.longest = 5 * time.Second

@@ -67,7 +67,8 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// An event that sets a higher limit of attempts is neither suspect nor spent below it.
+// An event that sets a higher limit of attempts is neither suspect nor spent until it reaches that
+// limit.
 func TestSuspectsThatAskForMore(t *testing.T) {
 	asks := func(n int) Policy {
 		return Policy{MaxAttempts: 3, exact: true, OwnAttempts: func(*Hold) (int, bool) { return n, n >= 0 }}

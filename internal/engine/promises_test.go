@@ -62,8 +62,8 @@ func TestRetryKeepsKeyOrderThroughAFreeze(t *testing.T) {
 	}
 }
 
-// Events of other keys do not wait for events behind a failing head, however many there
-// are. The events behind it are handled soon after the head is.
+// Events with other keys don't wait for the events behind a failing one, however many there are.
+// The events behind it are handled soon after it succeeds.
 func TestOtherKeysMoveBesideAHotKey(t *testing.T) {
 	hot := 10_000
 	if os.Getenv("EVENTBUS_NIGHTLY") != "" {
@@ -110,7 +110,7 @@ func TestOtherKeysMoveBesideAHotKey(t *testing.T) {
 	})
 }
 
-// Where half of all keys fail, the others do not wait for them.
+// If half of all keys fail, the others don't wait for them.
 func TestOtherKeysMoveBesideManyFailingKeys(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var handled atomic.Int64
@@ -134,8 +134,8 @@ func TestOtherKeysMoveBesideManyFailingKeys(t *testing.T) {
 	})
 }
 
-// A second member does not make single failures expensive: nothing waits for a retry that
-// was delivered to the other member.
+// A second member doesn't make single failures expensive: nothing waits for a retry that was
+// delivered to the other member.
 func TestSecondMemberMakesRetriesNoSlower(t *testing.T) {
 	for _, refund := range []bool{true, false} {
 		t.Run(fmt.Sprintf("refund=%v", refund), func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestSecondMemberMakesRetriesNoSlower(t *testing.T) {
 	}
 }
 
-// An event that a member has prefetched and cannot start is redelivered to an idle member.
+// An event that a member has prefetched but can't start is redelivered to an idle member.
 func TestReadAheadGoesToAnIdleMember(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var slow atomic.Bool
@@ -208,7 +208,7 @@ func TestReadAheadGoesToAnIdleMember(t *testing.T) {
 	})
 }
 
-// If a backend counts each receipt, no event is dead-lettered because of its receipts.
+// If a backend counts each receipt, no event is dead-lettered because of its receipts alone.
 func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
@@ -232,8 +232,8 @@ func TestSnoozedIsNeverPutAsideUnrun(t *testing.T) {
 	})
 }
 
-// If a backend counts each receipt, events that queue behind a failing one take no more than
-// their share of the places, see keyShare.
+// If a backend counts each receipt, events that queue behind a failing one take no more than their
+// share of the slots. park in package ledger sets that share.
 func TestHotKeyTakesItsShareOfSlots(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
@@ -254,13 +254,13 @@ func TestHotKeyTakesItsShareOfSlots(t *testing.T) {
 	})
 }
 
-// An acknowledgement that fails again and again delays no other.
+// An acknowledgement that fails again and again doesn't delay others.
 func TestFailingAckHoldsUpNoOther(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(context.Context, *Run) error { return nil })
 		r.wire.refuses("1")
 		r.publish("1")
-		r.pass(10 * time.Second) // the pause between two tries is long now
+		r.pass(10 * time.Second) // by now the pause between two tries is long
 		r.publish("2", "3")
 		r.pass(100 * time.Millisecond)
 		require.EqualValues(r, 2, s.Counts().Acknowledged)
@@ -306,7 +306,7 @@ func TestPanicsAreContained(t *testing.T) {
 	}
 }
 
-// If a hook ends its goroutine, a new worker replaces the worker.
+// If a hook ends its goroutine, a new worker replaces the one that was lost.
 func TestGoexitInAHookCostsNoWorker(t *testing.T) {
 	o := observer.Observer{Handled: func(observer.Handled) { runtime.Goexit() }}
 	inBubble(t, Options{Observer: o}, func(r *rig) {
@@ -318,7 +318,7 @@ func TestGoexitInAHookCostsNoWorker(t *testing.T) {
 	})
 }
 
-// A dead letter is stored with Once only where the backend remembers IDs.
+// A dead letter is stored with Once only if the backend remembers IDs.
 func TestDeadLetterIsOnceWhereThatIsOffered(t *testing.T) {
 	for _, window := range []time.Duration{0, time.Minute} {
 		t.Run(window.String(), func(t *testing.T) {
@@ -345,8 +345,8 @@ func TestNackOfALostLease(t *testing.T) {
 	})
 }
 
-// A drain that runs out of time while the broker is frozen ends soon after, and counts the
-// events that it leaves.
+// If a drain runs out of time while the broker is frozen, it ends soon afterwards and counts the
+// events that it leaves behind.
 func TestDrainEndsWhileTheBrokerIsFrozen(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{Concurrency: 2}, func(context.Context, *Run) error { return nil })
@@ -364,8 +364,7 @@ func TestDrainEndsWhileTheBrokerIsFrozen(t *testing.T) {
 	})
 }
 
-// A group that was deleted continues after the last event that it received, and the loss
-// is reported.
+// A group that was deleted continues after the last event it received, and the loss is reported.
 func TestDeletedGroupGoesOnWhereItWas(t *testing.T) {
 	var notices []observer.Noticed
 	o := observer.Observer{Noticed: func(n observer.Noticed) { notices = append(notices, n) }}
@@ -376,7 +375,7 @@ func TestDeletedGroupGoesOnWhereItWas(t *testing.T) {
 			return nil
 		})
 		keeper, err := r.wire.Attach(r.Context(), backend.Config{Topic: "t", Group: "other", Lease: time.Second})
-		require.NoError(r, err) // with no group the topic would keep nothing
+		require.NoError(r, err) // without a group the topic would keep nothing
 		r.publish("1", "2", "3")
 		r.pass(time.Second)
 		admin, _ := backend.As[backend.Admin](r.wire)

@@ -13,8 +13,8 @@ import (
 	"github.com/seed41896749/eventbus/backend"
 )
 
-// A group that is lost begins anew before the lowest event that is unsettled in this member: one
-// that waits for its retry, and one that runs.
+// A recreated group starts before the lowest event that is unsettled in this member: one that is
+// waiting for its retry, and one that is running.
 func TestLostGroupBringsUnsettledEventsAgain(t *testing.T) {
 	for _, n := range []int{2, 500} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -63,8 +63,8 @@ func TestLostGroupBringsUnsettledEventsAgain(t *testing.T) {
 	}
 }
 
-// An unsettled event comes again although the group is lost twice in turn, or its lease was lost
-// before the group.
+// An unsettled event is redelivered even if the group is lost twice in a row, or if its lease was
+// lost before the group.
 func TestLostTwice(t *testing.T) {
 	for _, name := range []string{"group twice", "lease, then group"} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestLostTwice(t *testing.T) {
 					require.NoError(r, admin.DeleteGroup(r.Context(), "t", "g"))
 					r.pass(time.Millisecond)
 					down.Store(false)
-					for admin.DeleteGroup(r.Context(), "t", "g") != nil { // until the member has made it anew
+					for admin.DeleteGroup(r.Context(), "t", "g") != nil { // until the member has recreated it
 						r.pass(time.Millisecond)
 					}
 				} else {
@@ -113,7 +113,7 @@ func TestLostTwice(t *testing.T) {
 	}
 }
 
-// A group that was reset and then lost begins where the replay was.
+// A group that was reset and then lost starts where the replay was.
 func TestLostGroupAfterAReset(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		runs := map[string]int{}

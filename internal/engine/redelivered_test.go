@@ -18,15 +18,15 @@ import (
 // A recovery handles many redelivered events, and measures how long new ones wait.
 type recovery struct {
 	mu      sync.Mutex
-	now     int // redelivered events that run
+	now     int // redelivered events that are running
 	most    int
 	runs    map[string]int
 	attempt map[string]int // the highest
 	fresh   map[string]time.Time
-	waited  time.Duration // of the fresh event that waited longest
+	waited  time.Duration // of the new event that waited longest
 }
 
-// handle fails first attempts, except of new events. A second attempt takes a second.
+// handle fails first attempts, except those of new events. A second attempt takes a second.
 func (c *recovery) handle(_ context.Context, h *Run) error {
 	id := h.Delivery().ID
 	c.mu.Lock()
@@ -49,8 +49,8 @@ func (c *recovery) handle(_ context.Context, h *Run) error {
 	return nil
 }
 
-// A postponed event spends no attempt, even if the backend counts each receipt and redelivers
-// the event before it answers the Delay.
+// A postponed event uses up no attempt, even if the backend counts each receipt and redelivers the
+// event before it answers the Delay.
 func TestPostponedEventsSpendNoAttempt(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.noRefund = true
@@ -120,9 +120,9 @@ func TestPostponedReturnSoon(t *testing.T) {
 	})
 }
 
-// While many events are redelivered, at most MaxRedelivered of them run at a time. New events
-// run without delay, and waiting costs a redelivered event no attempt. This holds if the
-// backend refunds attempts, if it counts each receipt, and if retries rest in the member.
+// While many events are redelivered, at most MaxRedelivered of them run at a time. New events run
+// without delay, and waiting costs a redelivered event no attempt. This holds whether the backend
+// refunds attempts, counts each receipt, or retries wait in the member.
 func TestRedeliveredLeaveHandlersToFresh(t *testing.T) {
 	for _, c := range []struct {
 		name              string
@@ -168,8 +168,8 @@ func TestRedeliveredLeaveHandlersToFresh(t *testing.T) {
 	}
 }
 
-// A new event that a member gave back unstarted is new: it does not wait for redelivered
-// events.
+// A new event that a member gave back before it started is still new: it doesn't wait for
+// redelivered events.
 func TestGivenBackEventsAreNew(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var last atomic.Pointer[time.Time]
@@ -200,7 +200,7 @@ func TestGivenBackEventsAreNew(t *testing.T) {
 	})
 }
 
-// A redriven event counts for the bound, also after it was postponed and rested.
+// A redriven event counts toward the limit, even after it was postponed and waited in the member.
 func TestRedrivenEventsAreBounded(t *testing.T) {
 	for _, noRefund := range []bool{false, true} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -229,7 +229,7 @@ func TestRedrivenEventsAreBounded(t *testing.T) {
 	}
 }
 
-// A handler that is free takes the next redelivered event at once.
+// A free handler takes the next redelivered event at once.
 func TestRedeliveredRunOneAfterAnother(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var last atomic.Int64

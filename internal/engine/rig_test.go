@@ -19,8 +19,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// A rig is an engine on the in-memory backend, in a synctest bubble. It counts the calls of
-// the backend and can make them fail.
+// A rig is an engine on the in-memory backend, in a synctest bubble. It counts the calls to the
+// backend and can make them fail.
 type rig struct {
 	*testing.T
 	*Engine
@@ -31,7 +31,7 @@ type rig struct {
 	told []any
 }
 
-// inBubble runs f on a fresh rig and ends it.
+// inBubble runs f on a new rig and then shuts it down.
 func inBubble(t *testing.T, o Options, f func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{T: t, start: time.Now(), wire: &wire{Backend: inmemory.New(inmemory.Options{})}}
@@ -57,7 +57,7 @@ func (r *rig) tell(e any) {
 	r.told = append(r.told, e)
 }
 
-// heard returns the arguments of type E that the hooks of the observer got.
+// heard returns the arguments of type E that the observer's hooks have received.
 func heard[E any](r *rig) (es []E) {
 	synctest.Wait()
 	r.mu.Lock()
@@ -70,14 +70,14 @@ func heard[E any](r *rig) (es []E) {
 	return es
 }
 
-// policy returns a Policy with maxAttempts, which waits for backoff before each retry.
+// policy returns a Policy that allows maxAttempts and waits for backoff before each retry.
 func policy(maxAttempts int, backoff func(*Hold, error) time.Duration) Policy {
 	return Policy{MaxAttempts: maxAttempts, Plan: func(h *Hold, err error, plan *Plan) {
 		plan.MaxAttempts, plan.After = maxAttempts, backoff(h, err)
 	}}
 }
 
-// sub subscribes and fills in the fields that c leaves out.
+// sub subscribes, filling in the fields that c leaves out.
 func (r *rig) sub(c Config, h func(ctx context.Context, h *Run) error) *Subscription {
 	r.Helper()
 	c.Topic, c.Group = "t", "g"
@@ -120,7 +120,7 @@ func (r *rig) publishKeyed(key string, ids ...string) {
 	require.NoError(r, r.Publish(r.Context(), msgs))
 }
 
-// keepTopic keeps the events of the topic, because another group settles none.
+// keepTopic makes the topic keep its events, by adding a group that settles none.
 func (r *rig) keepTopic() {
 	r.Helper()
 	src, err := r.wire.Backend.Attach(r.Context(), backend.Config{Topic: "t", Group: "keeper", Lease: time.Hour})
@@ -143,15 +143,15 @@ type wire struct {
 
 	mu       sync.Mutex
 	calls    []crossing
-	failing  map[string]error         // by verb; nil: no failure
-	slow     map[string]time.Duration // how long a call takes before the broker has it
+	failing  map[string]error         // by verb; nil if it doesn't fail
+	slow     map[string]time.Duration // how long a call takes to reach the broker
 	late     map[string]time.Duration // how long its answer takes
-	noDelay  bool                     // its sources cannot Delay
+	noDelay  bool                     // its sources can't Delay
 	noExtend bool                     // its sources can neither Delay nor Extend
 	noRefund bool                     // a delivery counts as an attempt even without a run; a test then sets rig.limits to wire.Limits()
-	longest  time.Duration            // its Limits.Delay; 0: no limit
+	longest  time.Duration            // its Limits.Delay; 0 for no limit
 	deaf     atomic.Bool              // Extend returns nil and does nothing
-	mute     atomic.Int64             // so many calls take effect, but their answers get lost
+	mute     atomic.Int64             // how many calls take effect but lose their answers
 	empty    atomic.Bool              // Receive returns nothing, at once
 	kept     atomic.Int64             // deliveries that were lent and not cleared
 	hang     atomic.Bool              // acknowledgements wait for their context
@@ -203,7 +203,7 @@ func (w *wire) answer(verb string, err error) error {
 	return err
 }
 
-// fail makes calls of a verb fail with err from now on; nil: succeed.
+// fail makes calls of a verb fail with err from now on, or succeed if err is nil.
 func (w *wire) fail(verb string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -232,14 +232,14 @@ func (w *wire) panics(verb string, yes bool) {
 	}
 }
 
-// refuseTopic makes Publish to a topic fail with err; "": to no topic.
+// refuseTopic makes Publish to a topic fail with err. An empty topic ends that.
 func (w *wire) refuseTopic(topic string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.refused = map[string]error{topic: err}
 }
 
-// refuses makes acknowledgements of the event with this ID fail; "": none.
+// refuses makes acknowledgements of the event with this ID fail. An empty ID ends that.
 func (w *wire) refuses(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -320,8 +320,8 @@ func (s withoutDelay) Extend(ctx context.Context, ds []*backend.Delivery) error 
 }
 func (s withoutDelay) Close() error { return s.source.Close() }
 
-// A wireSource lends its deliveries until the next Receive and then overwrites them, so that
-// a later use of them fails the test.
+// A wireSource lends its deliveries until the next Receive and then overwrites them, so that using
+// them later makes the test fail.
 type wireSource struct {
 	backend.Source
 	w      *wire
@@ -343,7 +343,7 @@ func (s *wireSource) Receive(ctx context.Context, n int, maxBytes int64) ([]back
 	}
 	ds, err := s.Source.Receive(ctx, n, maxBytes)
 	s.lent = append(s.lent[:0], ds...)
-	s.handOut(0) // nobody's, while the answer is under way
+	s.handOut(0) // nobody's, while the answer is on its way
 	err = s.w.answer("receive", err)
 	if errors.Is(err, backend.ErrUnknownOutcome) {
 		s.lent = s.lent[:0]

@@ -44,8 +44,7 @@ func TestRunCtxCancelled(t *testing.T) {
 	}
 }
 
-// A run that takes too long ends with DeadlineExceeded, and so do contexts derived from
-// its own.
+// A run that takes too long ends with DeadlineExceeded, and so do contexts derived from its own.
 func TestRunCtxTimeout(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -70,7 +69,7 @@ func TestRunCtxTimeout(t *testing.T) {
 	}
 }
 
-// A lease can be lost before the run has begun.
+// A lease can be lost before the run has started.
 func TestRunCtxCancelledBeforeItBegins(t *testing.T) {
 	c := newRunCtx(time.Time{})
 	c.cancel(ErrShutdown)
@@ -90,7 +89,7 @@ func TestRunCtxFinished(t *testing.T) {
 	require.True(t, isClosed(c.Done()))
 }
 
-// A caller that calls Done while the run ends gets a channel that is closed.
+// A caller of Done gets a closed channel if the run ends at the same time.
 func TestRunCtxAskedAsItEnds(t *testing.T) {
 	for i := range 2000 {
 		c := newRunCtx(time.Time{})

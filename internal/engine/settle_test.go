@@ -12,8 +12,8 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// With LeaveTimeouts the lease of a run that timed out is extended no longer, so another member
-// gets the event although the handler never returns.
+// With LeaveTimeouts the lease of a run that timed out is no longer extended, so another member
+// gets the event even if the handler never returns.
 func TestLeftTimeoutsReachAnotherMember(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		forever := make(chan struct{})
@@ -33,8 +33,8 @@ func TestLeftTimeoutsReachAnotherMember(t *testing.T) {
 }
 
 // An acknowledgement that is confirmed after the lease ends the other deliveries of its event in
-// this member: the event runs once. In one row the other delivery waits behind another event; in
-// the other row it is still under way.
+// this member, so the event runs once. In one row, the other delivery is waiting behind another
+// event; in the other row, it is still on its way.
 func TestConfirmedAckDropsOtherDeliveries(t *testing.T) {
 	for name, answer := range map[string]time.Duration{"waiting": 0, "under way": 700 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestConfirmedAckDropsOtherDeliveries(t *testing.T) {
 	}
 }
 
-// A Delay that took effect, and whose answer was lost, loses no lease.
+// A Delay that took effect but whose answer was lost doesn't cause a lost lease.
 func TestUnansweredDelayIsNoLostLease(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		s := r.sub(Config{}, func(_ context.Context, h *Run) error {
@@ -84,15 +84,15 @@ func TestUnansweredDelayIsNoLostLease(t *testing.T) {
 	})
 }
 
-// A member that stood still for longer than its lease learns so, although its handler
-// succeeded: it looks at its own clock.
+// A member that was frozen for longer than its lease notices this even though its handler
+// succeeded, because it checks its own clock.
 func TestMemberThatStoodStillIsTold(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var held atomic.Pointer[Run]
 		s := r.sub(Config{Mode: Manual, Lease: 30 * time.Second}, func(_ context.Context, h *Run) error { held.Store(h); return nil })
 		r.publish("1")
 		r.pass(time.Second)
-		s.ledger.mu.Lock() // as if the process had stood still: neither the timer nor the lease extender ran
+		s.ledger.mu.Lock() // as if the process had been frozen: neither the timer nor the lease extender ran
 		s.epoch = s.epoch.Add(-time.Minute)
 		s.ledger.mu.Unlock()
 		require.ErrorIs(r, held.Load().Ack(r.Context()), backend.ErrLeaseLost)
@@ -100,7 +100,7 @@ func TestMemberThatStoodStillIsTold(t *testing.T) {
 	})
 }
 
-// An acknowledgement that the broker refuses is a lost lease, with a known outcome.
+// An acknowledgement that the broker refuses means a lost lease, with a known outcome.
 func TestRefusedAckIsALostLease(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var err error

@@ -14,7 +14,7 @@ import (
 	"github.com/seed41896749/eventbus/observer"
 )
 
-// Settlements that fail for longer than a lease show in State and Ready, with the reason.
+// Settlements that keep failing for longer than a lease show in State and Ready, with the reason.
 func TestFailingSettlementsShow(t *testing.T) {
 	for _, verb := range []string{"ack", "delay"} {
 		t.Run(verb, func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestStuckHandlersShow(t *testing.T) {
 	})
 }
 
-// Ready names the present failures of each subscription, in a stable order, and not the first
-// failure that came. A subscription that drains is no failure of the bus.
+// Ready names the current failures of each subscription, in a stable order, and not the first
+// failure that occurred. A draining subscription is not a failure of the bus.
 func TestReadyNamesThePresent(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		free := make(chan struct{})
@@ -98,7 +98,7 @@ func TestReadyNamesThePresent(t *testing.T) {
 	})
 }
 
-// A confirmed acknowledgement before a long run is no failing settlement.
+// A confirmed acknowledgement before a long run isn't a failing settlement.
 func TestLongRunAfterARepeatedAck(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("ack", fmt.Errorf("%w: down", backend.ErrUnavailable))

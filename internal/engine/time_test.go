@@ -36,7 +36,7 @@ func TestExtendsAllHeldInOneCall(t *testing.T) {
 	})
 }
 
-// A lease that was not extended is lost when it expires, not before.
+// A lease that isn't extended is lost when it expires, and not before.
 func TestLeaseIsLostWhenItHasPassed(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("extend", errDown)
@@ -77,7 +77,7 @@ func TestLeaseOutlivesFailedExtends(t *testing.T) {
 	})
 }
 
-// An acknowledgement or a Delay that fails is called again as long as the lease lasts.
+// An acknowledgement or a Delay that fails is repeated as long as the lease lasts.
 func TestSettlesWithinTheLeaseThatIsLeft(t *testing.T) {
 	for _, result := range []error{nil, errDown} {
 		inBubble(t, Options{}, func(r *rig) {
@@ -101,7 +101,7 @@ func TestSettlesWithinTheLeaseThatIsLeft(t *testing.T) {
 	}
 }
 
-// With OnReceive, the observer is told once of a lease that ends during the acknowledgement.
+// With OnReceive, the observer is informed once of a lease that expires during the acknowledgement.
 func TestOnReceiveTellsALostLeaseOnce(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("extend", errDown)
@@ -118,8 +118,8 @@ func TestOnReceiveTellsALostLeaseOnce(t *testing.T) {
 	})
 }
 
-// A run is cancelled at its timeout to the nanosecond. Five seconds later it is reported
-// as stuck, once, and its event counts as failed.
+// A run is cancelled at its timeout, to the nanosecond. Five seconds later it is reported as stuck,
+// once, and its event counts as failed.
 func TestTimeoutAndStuck(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		var cancelled []time.Duration
@@ -149,7 +149,7 @@ func TestTimeoutAndStuck(t *testing.T) {
 	})
 }
 
-// Acknowledgements are sent when no event is ready. Otherwise they are sent two milliseconds
+// Acknowledgements are sent as soon as no event is ready. Otherwise they are sent two milliseconds
 // after the first, or when there are 256.
 func TestAckFlushes(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
@@ -178,8 +178,8 @@ func TestAckFlushes(t *testing.T) {
 	})
 }
 
-// A member reads little more than its handlers need: at most one event ahead for each of them
-// if runs take longer than a Receive. It prefetches nothing before a run was measured.
+// A member reads little more than its handlers need: if runs take longer than a Receive, at most
+// one event ahead for each handler. It prefetches nothing before a run has been measured.
 func TestReadsLittleAhead(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.publish(numbered(200)...)
@@ -210,7 +210,7 @@ func TestSlowHandlersReadNothingAhead(t *testing.T) {
 	})
 }
 
-// A message that was certainly not stored is tried again, as long as there is time.
+// A message that was certainly not stored is tried again as long as there is time.
 func TestPublishRepeats(t *testing.T) {
 	inBubble(t, Options{Publish: publish.Options{Timeout: 30 * time.Second}}, func(r *rig) {
 		r.wire.fail("publish", fmt.Errorf("x: %w", backend.ErrUnavailable))
@@ -256,8 +256,8 @@ func TestAckIsTriedUntilTheLeaseIsLost(t *testing.T) {
 	})
 }
 
-// While a broker is down the fetcher waits longer and longer, up to 1.5 s, and reports
-// each failure. It continues as soon as the broker answers.
+// While a broker is down, the fetcher waits longer and longer, up to 1.5 s, and reports each
+// failure. It continues as soon as the broker answers.
 func TestFetchBacksOff(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
 		r.wire.fail("receive", errDown)
@@ -280,7 +280,7 @@ func TestFetchBacksOff(t *testing.T) {
 	})
 }
 
-// A drain waits for handlers as long as its context, cancels them, waits one second more,
+// A drain waits for handlers as long as its context allows, cancels them, waits one second more,
 // and counts the rest.
 func TestDrainDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestDrainDeadline(t *testing.T) {
 	})
 }
 
-// Maintenance runs once for each topic and group, however many are subscribed, as often as
+// Maintenance runs once for each topic and group, however many subscriptions there are, as often as
 // the driver asks. It ends with the last subscription.
 func TestMaintenance(t *testing.T) {
 	inBubble(t, Options{}, func(r *rig) {
