@@ -167,7 +167,7 @@ func (p *processes) isLocked() bool {
 	if p.r.db.Dialect != "sqlite" {
 		return false
 	}
-	db, err := sql.Open(p.r.db.Driver, strings.Replace(p.r.db.DSN, "busy_timeout(20000)", "busy_timeout(2000)", 1))
+	db, err := sql.Open(p.r.db.Driver, strings.Replace(p.r.db.DSN, "busy_timeout(120000)", "busy_timeout(2000)", 1))
 	require.NoError(p.t, err)
 	defer db.Close()
 	tx, err := db.BeginTx(p.t.Context(), nil)

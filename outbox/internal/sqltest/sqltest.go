@@ -51,7 +51,7 @@ func New(t testing.TB, dialect string) *Database {
 	t.Helper()
 	if dialect == "sqlite" {
 		return Open(t, dialect, "sqlite", "file:"+filepath.Join(t.TempDir(), "test.db")+
-			"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
+			"?_txlock=immediate&_pragma=busy_timeout(120000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
 	}
 	s, err := shared(dialect)
 	switch {
