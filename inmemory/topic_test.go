@@ -115,3 +115,43 @@ func TestClosedAfterDeletion(t *testing.T) {
 		require.ErrorIs(t, s.Ack(t.Context(), nil), backend.ErrClosed)
 	}
 }
+
+// A topic takes messages up to the last byte of its limit, and no byte more.
+func TestATopicIsFilledToItsLastByte(t *testing.T) {
+	t.Parallel()
+	m := func() *backend.Message { return &backend.Message{Topic: "orders", Payload: make([]byte, 100)} }
+	for _, spare := range []int64{0, -1} {
+		b := inmemory.New(inmemory.Options{})
+		_, err := b.Attach(t.Context(), backend.Config{Topic: "orders", Group: "g", Lease: time.Second})
+		require.NoError(t, err)
+		_, err = b.Declare(t.Context(), "orders", backend.Declaration{Settings: backend.TopicSettings{MaxBytes: 2*int64(m().Size()) + spare}})
+		require.NoError(t, err)
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{m()}))
+		err = b.Publish(t.Context(), []*backend.Message{m()})
+		if spare == 0 {
+			require.NoError(t, err)
+			err = b.Publish(t.Context(), []*backend.Message{{Topic: "orders", ID: "one more"}})
+		}
+		require.ErrorIs(t, err, backend.ErrFull)
+		require.NoError(t, b.Close())
+	}
+}
+
+// A topic that is created again doesn't reuse the positions of its messages before, even if a shorter
+// topic was deleted in the meantime: a program may still hold such a position.
+func TestPositionsOfADeletedTopicAreNotReused(t *testing.T) {
+	t.Parallel()
+	b := inmemory.New(inmemory.Options{})
+	var last string
+	for range 10 {
+		m := &backend.Message{Topic: "long"}
+		require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+		last = m.Position
+	}
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{{Topic: "short"}}))
+	require.NoError(t, b.DeleteTopic(t.Context(), "long"))
+	require.NoError(t, b.DeleteTopic(t.Context(), "short"))
+	m := &backend.Message{Topic: "long"}
+	require.NoError(t, b.Publish(t.Context(), []*backend.Message{m}))
+	require.Greater(t, m.Position, last)
+}
