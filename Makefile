@@ -3,6 +3,7 @@
 BACKENDS  = ./inmemory ./bolt ./redisstream ./nats
 COLUMNS   = bolt,inmemory,nats,nats-cluster,nats-failover,nats-lent,nats-stream,redis,redis-cluster
 RESULTS   = $(CURDIR)/.bin/conformance.results
+ALONE     = /redisstream$$\|/nats$$\|/conformance$$
 FUZZTIME ?= 30s
 SOAK     ?= 1000000
 DAYS     ?= 10
@@ -33,19 +34,13 @@ portable: ## vet all packages for windows and darwin
 test: services ## run every test with the race detector, in random order, on real servers that it starts; keeps the conformance results for conformance-report
 	rm -f $(RESULTS)
 	go test -run '^TestLives$$' ./internal/ledger # it has no goroutines, so the race detector only makes it slow
-	@$(MAKE) --no-print-directory -j2 --output-sync=line test-module test-others
-	@scripts/services.sh --missing
-
-# Most tests wait for servers, so several packages run at the same time; the slowest begin first.
-.PHONY: test-module test-others
-test-module:
-	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) EVENTBUS_LEDGER_LIVES=200 $(REQUIRE) go test -race -shuffle=on -p 3 -parallel 24 -timeout 30m -skip '^TestFaults$$' ./nats ./redisstream ./cmd/eventbus ./... # make conformance-faults runs TestFaults
-
-test-others:
-	cd outbox && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
+	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) EVENTBUS_LEDGER_LIVES=200 $(REQUIRE) go test -race -shuffle=on -p 2 -parallel 16 -timeout 30m $$(go list ./... | grep -v '$(ALONE)')
+	EVENTBUS_CONFORMANCE_OUT=$(RESULTS) $(REQUIRE) go test -race -shuffle=on -p 1 -parallel 24 -timeout 30m -skip '^TestFaults$$' $$(go list ./... | grep '$(ALONE)') # make conformance-faults runs it
 	cd examples/cloudevents && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
 	cd examples/observability && $(REQUIRE) go test -race -shuffle=on ./...
+	cd outbox && $(REQUIRE) go test -race -shuffle=on -parallel 16 ./...
 	cd console/browser && $(REQUIRE) go test -shuffle=on -parallel 6 ./... # the race detector sees the console in its own tests
+	@scripts/services.sh --missing
 
 lint: $(LINT) ## run the linters of .golangci.yml; go.mod must be tidy
 	$(LINT) run ./...

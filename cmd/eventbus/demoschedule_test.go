@@ -178,6 +178,7 @@ func (p *plan) check(t *testing.T, k kind, all storedEvents) {
 			gaps++
 		}
 	}
+	require.NotEmpty(t, late, "%s: no scheduled event was handled", k.name)
 	slices.Sort(late)
 	fired := len(all) - len(late)
 	fmt.Fprintf(t.Output(), "%s: %d scheduled, %d fired by %d entries: early %d, lost %d, twice %d, missed %d; late p50 %v, p99 %v, max %v\n",
