@@ -221,7 +221,7 @@ func (t *trial) expires() error {
 func (t *trial) tooShort() error {
 	for _, ttl := range []time.Duration{-time.Second, 0, store.MinTTL - 1} {
 		if err := t.s.Set(t.ctx, t.prefix+"too short", nil, ttl); err == nil {
-			return fmt.Errorf("Set accepts a ttl of %v", ttl)
+			return fmt.Errorf("ttl %v is accepted by Set", ttl)
 		}
 	}
 	return t.wantNone("too short")
