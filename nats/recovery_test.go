@@ -323,7 +323,10 @@ func TestLostRetriesComeFirst(t *testing.T) {
 		some, _ := src.Receive(t.Context(), stormTurn, 0)
 		received <- some
 	}()
-	time.Sleep(20 * time.Millisecond)
+	require.Eventually(t, func() bool { // the server has the pull, however busy the machine is
+		info, err := s.consumer.Info(t.Context())
+		return err == nil && info.NumWaiting > 0
+	}, 20*time.Second, 5*time.Millisecond)
 	var thaws []func()
 	s.Each(b, func(p *faultproxy.Proxy) { thaws = append(thaws, p.Freeze()) })
 	require.Eventually(t, func() bool { return s.delivered(t) > before }, 5*time.Second, time.Millisecond, "the pull has ended before a message is due")
