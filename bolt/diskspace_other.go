@@ -2,5 +2,5 @@
 
 package bolt
 
-// disk returns false, because this system is not asked how much of a disk is free.
-func disk(string) (free, total int64, ok bool) { return 0, 0, false }
+// diskSpace returns false, because this system is not asked how much of a disk is free.
+func diskSpace(string) (free, total int64, ok bool) { return 0, 0, false }

@@ -4,6 +4,6 @@ package bolt
 
 import "os"
 
-// abandon closes a file that bbolt cannot close, because a panic has interrupted it. Here that
+// unlockAndClose closes a file that bbolt cannot close, because a panic has interrupted it. Here that
 // ends the lock of the file.
-func abandon(f *os.File) error { return f.Close() }
+func unlockAndClose(f *os.File) error { return f.Close() }
