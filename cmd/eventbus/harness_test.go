@@ -363,3 +363,12 @@ func openBackend(t *testing.T, d backend.Driver, rawURL string) backend.Backend 
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b
 }
+
+// process returns the command as a separate process.
+func process(t *testing.T, args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(os.Environ(), "EVENTBUS_TEST_IS_COMMAND=1")
+	return cmd
+}

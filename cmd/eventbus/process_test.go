@@ -19,15 +19,6 @@ import (
 	"github.com/seed41896749/eventbus/internal/testing/redistest"
 )
 
-// process returns the command as a separate process.
-func process(t *testing.T, args ...string) *exec.Cmd {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = append(os.Environ(), "EVENTBUS_TEST_IS_COMMAND=1")
-	return cmd
-}
-
 // A closed pipe is reported as an error; it does not end the process silently.
 func TestAClosedPipeIsAnError(t *testing.T) {
 	t.Parallel()
